@@ -1,0 +1,44 @@
+package policy
+
+// Env is what a decision depends on besides the text and the rules: where the
+// command starts, and what names mean there. The decision itself does no I/O;
+// Files does what there is, with the caller's rights.
+type Env struct {
+	Project  string   // absolute path of the project, symlinks followed
+	Dir      string   // project-relative directory in which the command starts; "." is the project
+	Home     string   // HOME inside the sandbox
+	Path     []string // PATH inside the sandbox, absolute directories, in order
+	Readable []string // absolute roots outside the project that the sandbox shows: /usr, toolchains, caches
+	Writable []string // absolute roots outside the project that every command may write: /tmp
+	Files    Files
+}
+
+// Files looks names up as the calling user would, without opening any file of
+// the project for reading. An implementation bounds its own time.
+type Files interface {
+	// Follow resolves the absolute path as the kernel would when the caller
+	// opens it, through symlinks and "..", and reports where it leads and what
+	// is there. A last part (or several) that does not exist is kept as it is
+	// after what exists was followed. It fails when the caller may not search
+	// a directory on the way, or on a loop of symlinks.
+	Follow(path string) (real string, kind Kind, err error)
+	// List returns the names in the directory, unsorted, without "." and
+	// "..", and at most limit of them; more is an error. It is used to expand
+	// patterns.
+	List(dir string, limit int) ([]string, error)
+	// Program reports the interpreter named on the first line of the program
+	// at the absolute path, "" for a native one. The program is one of the
+	// system's, never one in the project.
+	Program(path string) (interpreter string, err error)
+}
+
+// A Kind is what Follow found at the end of a path.
+type Kind uint8
+
+// The kinds. Other is a device, socket or FIFO.
+const (
+	Missing Kind = iota
+	Regular
+	Directory
+	Other
+)
