@@ -1,0 +1,207 @@
+package api
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The bounds of a request.
+const (
+	MaxRequest         = 1 << 20   // bytes of a request's body
+	MaxPath            = 4096      // bytes of project and cwd
+	MaxTimeout         = time.Hour // the longest time that a request may ask for
+	DefaultOutputLimit = 8000      // characters of each stream in a JSON answer
+	MaxOutputLimit     = 1_000_000 // the most that output_limit may ask for
+)
+
+// An ExecRequest asks for one command to be run.
+type ExecRequest struct {
+	// Project is the absolute path of a directory that the caller owns. The
+	// command sees it at this path (symlinks followed), and nothing beside it.
+	Project string `json:"project"`
+	// Command is text for bash.
+	Command string `json:"command"`
+	// Cwd is the directory to start in, relative to the project; "" is the
+	// project. It must lie inside, also after symlinks.
+	Cwd string `json:"cwd,omitempty"`
+	// TimeoutMS is the most milliseconds that the run may take, up to
+	// [MaxTimeout]; 0 leaves it to the policy (10 s, or 120 s for builds and
+	// tests).
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// OutputLimit is the most characters (code points) of each stream that a
+	// JSON answer keeps, up to [MaxOutputLimit]: the first half, rounded up, and
+	// the last. nil means [DefaultOutputLimit]. Events are not cut.
+	OutputLimit *int `json:"output_limit,omitempty"`
+}
+
+// A CheckRequest asks how a command would be decided.
+type CheckRequest struct {
+	Project string `json:"project"`       // as in ExecRequest
+	Command string `json:"command"`       // as in ExecRequest
+	Cwd     string `json:"cwd,omitempty"` // as in ExecRequest
+}
+
+// ParseExec reads the body of an exec request. The error, if any, has code
+// INVALID_ARGUMENTS.
+func ParseExec(body []byte) (ExecRequest, *Error) {
+	var r ExecRequest
+	var limit int64 = -1
+	problems := decode(body, []field{
+		stringField("project", true, &r.Project, checkProject),
+		stringField("command", true, &r.Command, checkCommand),
+		stringField("cwd", false, &r.Cwd, checkCwd),
+		intField("timeout_ms", 1, MaxTimeout.Milliseconds(), &r.TimeoutMS),
+		intField("output_limit", 0, MaxOutputLimit, &limit),
+	})
+	if problems != nil {
+		return ExecRequest{}, invalid(problems)
+	}
+	if limit >= 0 {
+		n := int(limit)
+		r.OutputLimit = &n
+	}
+	return r, nil
+}
+
+// ParseCheck reads the body of a check request. The error, if any, has code
+// INVALID_ARGUMENTS.
+func ParseCheck(body []byte) (CheckRequest, *Error) {
+	var r CheckRequest
+	problems := decode(body, []field{
+		stringField("project", true, &r.Project, checkProject),
+		stringField("command", true, &r.Command, checkCommand),
+		stringField("cwd", false, &r.Cwd, checkCwd),
+	})
+	if problems != nil {
+		return CheckRequest{}, invalid(problems)
+	}
+	return r, nil
+}
+
+// A field is one member that a request may have.
+type field struct {
+	name     string
+	required bool
+	// set stores the value and returns "", or says what is wrong with it.
+	set func(value []byte, k kind) string
+}
+
+// decode reads the object in body into the fields and returns what is wrong,
+// each as "<path>: <message>", or nil.
+func decode(body []byte, fields []field) []string {
+	if err := checkJSON(body); err != nil {
+		return []string{"body: " + err.Error()}
+	}
+	var problems []string
+	seen := make([]bool, len(fields))
+	n := 0
+	members(body, func(name string, ok bool, value []byte, k kind) {
+		n++
+		i := slices.IndexFunc(fields, func(f field) bool { return ok && f.name == name })
+		switch {
+		case i < 0:
+			problems = append(problems, showName(name, n)+": unknown field")
+		case seen[i]:
+			problems = append(problems, name+": given more than once")
+		default:
+			seen[i] = true
+			if message := fields[i].set(value, k); message != "" {
+				problems = append(problems, name+": "+message)
+			}
+		}
+	})
+	for i, f := range fields {
+		if f.required && !seen[i] {
+			problems = append(problems, f.name+": is missing")
+		}
+	}
+	return problems
+}
+
+// showName returns the unknown field's name when it looks like one, and else
+// its number: what was put in its place by mistake may be a secret.
+func showName(name string, n int) string {
+	plain := len(name) > 0 && len(name) <= 32
+	for _, c := range []byte(name) {
+		plain = plain && (c == '_' || 'a' <= c && c <= 'z')
+	}
+	if plain {
+		return name
+	}
+	return "field " + strconv.Itoa(n)
+}
+
+// stringField describes a string that check accepts by returning "".
+func stringField(name string, required bool, dst *string, check func(string) string) field {
+	return field{name, required, func(value []byte, k kind) string {
+		if k != text {
+			return "must be a string"
+		}
+		s, ok := unquote(value)
+		if !ok {
+			return "must be valid Unicode, without lone surrogates"
+		}
+		if strings.IndexByte(s, 0) >= 0 {
+			return "must not contain NUL"
+		}
+		*dst = s
+		return check(s)
+	}}
+}
+
+// intField describes an optional whole number from low to high.
+func intField(name string, low, high int64, dst *int64) field {
+	return field{name, false, func(value []byte, k kind) string {
+		if k != number {
+			return "must be a number"
+		}
+		n, err := strconv.ParseInt(string(value), 10, 64)
+		if err != nil || n < low || n > high {
+			return "must be a whole number from " + strconv.FormatInt(low, 10) + " to " + strconv.FormatInt(high, 10)
+		}
+		*dst = n
+		return ""
+	}}
+}
+
+func checkProject(s string) string {
+	switch {
+	case s == "":
+		return "must not be empty"
+	case len(s) > MaxPath:
+		return "must be at most " + strconv.Itoa(MaxPath) + " bytes"
+	case !path.IsAbs(s):
+		return "must be an absolute path"
+	case hasControl(s):
+		return "must not contain control characters"
+	}
+	return ""
+}
+
+func checkCommand(s string) string {
+	if strings.TrimSpace(s) == "" {
+		return "must not be empty"
+	}
+	return ""
+}
+
+func checkCwd(s string) string {
+	switch clean := path.Clean(s); {
+	case len(s) > MaxPath:
+		return "must be at most " + strconv.Itoa(MaxPath) + " bytes"
+	case path.IsAbs(s):
+		return "must be relative to the project"
+	case clean == ".." || strings.HasPrefix(clean, "../"):
+		return "must lie inside the project"
+	case hasControl(s):
+		return "must not contain control characters"
+	}
+	return ""
+}
+
+func hasControl(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}

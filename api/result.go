@@ -1,0 +1,159 @@
+package api
+
+import "encoding/json"
+
+// An Outcome is what is known of a run apart from its output.
+type Outcome struct {
+	// Success is true when the command ran to its own end, whatever its exit
+	// status. Else Error says what ended it.
+	Success bool   `json:"success"`
+	Error   *Error `json:"error,omitempty"`
+	// StateChanged, with an error, says whether anything in the project may
+	// have changed.
+	StateChanged *bool  `json:"state_changed,omitempty"`
+	Run          string `json:"run"` // id of the run, as in the trace
+	// ExitCode is the shell's exit status, null when a signal killed it or it
+	// is not known.
+	ExitCode  *int      `json:"exit_code"`
+	Signal    *string   `json:"signal"` // "SIGKILL" and so on, null when it exited
+	Truncated Truncated `json:"truncated"`
+	Decision  *Decision `json:"decision"`
+	Grant     *Grant    `json:"grant"`
+	Receipt   *Receipt  `json:"receipt"`
+	Usage     *Usage    `json:"usage"`
+}
+
+// A Result is the JSON answer to an exec request whose command was started.
+type Result struct {
+	Outcome
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+	// Encoding says which streams are not text.
+	Encoding *Encoding `json:"encoding,omitempty"`
+}
+
+// Encoding says how streams that are not valid UTF-8 are given. Such a stream
+// is cut and counted in bytes.
+type Encoding struct {
+	Stdout string `json:"stdout,omitempty"` // "base64", or absent for text
+	Stderr string `json:"stderr,omitempty"` // "base64", or absent for text
+}
+
+// Base64 is the encoding of output that is not valid UTF-8.
+const Base64 = "base64"
+
+// Truncated counts what was left out of each stream, between its head and its
+// tail: characters (code points) of text, bytes of what is given as base64.
+type Truncated struct {
+	Stdout int64 `json:"stdout"`
+	Stderr int64 `json:"stderr"`
+}
+
+// A Decision is the verdict on a command.
+type Decision struct {
+	Verdict   string   `json:"verdict"` // allow, deny or require_approval
+	Risk      string   `json:"risk"`    // low, medium or high
+	Rules     []string `json:"rules"`   // ids of the rules that made the verdict
+	Reasons   []Reason `json:"reasons"` // in source order
+	TimeoutMS int64    `json:"timeout_ms"`
+	Text      string   `json:"text"`   // canonical text: what was judged and what runs
+	Policy    string   `json:"policy"` // hash of the policy that decided
+}
+
+// A Reason says why a part of the command got its verdict.
+type Reason struct {
+	Rule    string `json:"rule"`
+	Verdict string `json:"verdict"`
+	Risk    string `json:"risk"`
+	Message string `json:"message"`
+	Suggest string `json:"suggest,omitempty"` // what to do instead
+	At      At     `json:"at"`
+}
+
+// A Grant is the most that the command may do, as the kernel holds it.
+type Grant struct {
+	Write     []string `json:"write"`          // project-relative files and directories; "." is the whole project
+	Protected []string `json:"protected"`      // protected paths that were opened
+	Exec      []string `json:"exec,omitempty"` // programs that may be executed besides bash; absent with exec_any
+	ExecAny   bool     `json:"exec_any"`       // any program that the sandbox shows
+	Net       Net      `json:"net"`
+}
+
+// Net is the network of a grant: the session's loopback, and the hosts.
+type Net struct {
+	Hosts []string `json:"hosts"` // always empty in this version
+}
+
+// A Receipt says what the kernel enforced, as seen from inside right before the
+// shell was executed.
+type Receipt struct {
+	Setting     string            `json:"setting"` // system or user
+	UID         uint32            `json:"uid"`
+	GID         uint32            `json:"gid"`
+	LandlockABI int               `json:"landlock_abi"`
+	Seccomp     int               `json:"seccomp"` // number of filters in force
+	NoNewPrivs  bool              `json:"no_new_privs"`
+	Namespaces  map[string]uint64 `json:"namespaces"` // user, mnt, pid, net, ipc, uts → inode
+	Layers      []string          `json:"layers"`     // names of the layers that were probed and hold
+	Limits      Limits            `json:"limits"`
+}
+
+// Limits are the resource bounds of a run.
+type Limits struct {
+	Processes     int    `json:"processes"`      // tasks at once
+	ProcessesHeld string `json:"processes_held"` // what holds them: rlimit, pids-cgroup-v1 or pids-cgroup-v2
+	FileBytes     int64  `json:"file_bytes"`     // size of one file
+	OpenFiles     int    `json:"open_files"`     // descriptors of one process
+}
+
+// Usage is what a run used. Times are in milliseconds.
+type Usage struct {
+	WallMS    float64 `json:"wall_ms"`
+	UserMS    float64 `json:"user_ms"`
+	SystemMS  float64 `json:"system_ms"`
+	MaxRSSKiB int64   `json:"max_rss_kib"` // the largest resident set of one process
+}
+
+// A CheckAnswer is the answer to a check request.
+type CheckAnswer struct {
+	Success  bool      `json:"success"` // always true: the question was answered
+	Decision *Decision `json:"decision"`
+	Grant    *Grant    `json:"grant"`
+}
+
+// A Status says what this daemon is and what the machine enforces.
+type Status struct {
+	Success  bool    `json:"success"` // always true
+	Version  string  `json:"version"`
+	Build    string  `json:"build"`     // id of the build
+	Setting  string  `json:"setting"`   // system: adversaries are the agent and its commands. user: the commands only
+	OnDemand bool    `json:"on_demand"` // started by a client, ends when idle
+	Policy   string  `json:"policy"`    // hash of the policy in force
+	Sessions int     `json:"sessions"`  // keepers alive
+	Ready    bool    `json:"ready"`     // every layer is there
+	Layers   []Layer `json:"layers"`
+}
+
+// A Layer is one part of the confinement and whether this machine has it.
+type Layer struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"` // what was found
+	Fix    string `json:"fix,omitempty"`    // what to do when it is missing
+}
+
+// The bounds of a trace request.
+const (
+	DefaultTraceLimit = 100  // records without limit=
+	MaxTraceLimit     = 1000 // the most that limit= may ask for
+)
+
+// A TraceAnswer holds the caller's own records, the oldest first. Each is the
+// very line of the trace, so that its hash can be checked.
+type TraceAnswer struct {
+	Success bool              `json:"success"` // always true
+	Records []json.RawMessage `json:"records"`
+	// Complete is false when older records of the caller may exist: the limit,
+	// the answer's size or the length of the search was reached.
+	Complete bool `json:"complete"`
+}
