@@ -1,8 +1,393 @@
 package confine
 
-// Caller is the user that commands run as.
-type Caller struct {
-	UID, GID   uint32
-	Groups     []uint32
-	Name, Home string
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pinfold/pinfold/policy"
+)
+
+// #include "keeper.h"
+import "C"
+
+// Config of a Manager.
+type Config struct {
+	// StateDir is absolute. Caches live in StateDir/cache, one directory per
+	// caller and project; the callers must be able to pass through StateDir
+	// (mode 0711).
+	StateDir    string
+	Idle        time.Duration // a session without a run for so long is ended; 0 means 10 minutes
+	Limits      Limits        // zero fields mean DefaultLimits
+	MaxSessions int           // sessions of one caller at once; 0 means 8
+}
+
+// DefaultLimits bound a command where the configuration says nothing else.
+var DefaultLimits = Limits{Processes: 512, FileBytes: 2 << 30, OpenFiles: 4096}
+
+// DefaultOutputLimit is the most that one command may write to stdout and
+// stderr together.
+const DefaultOutputLimit = 64 << 20
+
+// ErrBusy is returned when the caller has as many sessions as it may, each with
+// a command running.
+var ErrBusy = errors.New("too many sessions: each has a command running")
+
+// A ProjectError says that the project cannot be used as it is now.
+type ProjectError struct {
+	Path string
+	Err  error
+}
+
+func (e *ProjectError) Error() string { return e.Path + ": " + e.Err.Error() }
+func (e *ProjectError) Unwrap() error { return e.Err }
+
+// A Manager runs commands and keeps their sessions warm. Its methods may be
+// called from several goroutines.
+type Manager struct {
+	stateDir    string
+	idle        time.Duration
+	limits      Limits
+	maxSessions int
+	system      bool // root's daemon
+
+	abi     int
+	shell   shell
+	filters filters
+	pids    pidsRoot
+	own     [C.NS_COUNT]uint64 // the daemon's namespaces
+	null    *os.File
+	thread  chan func()
+
+	mu       sync.Mutex
+	sessions map[sessionKey]*session
+	making   map[sessionKey]chan struct{}
+	closed   bool
+	sweeper  *time.Ticker
+	stop     chan struct{}
+}
+
+type sessionKey struct {
+	uid     uint32
+	project string
+}
+
+// New finds what this machine has and compiles the seccomp filters, about 10 ms
+// of work. It fails with an Unavailable error when a layer cannot exist here;
+// whether all of them hold is seen by each run.
+func New(cfg Config) (*Manager, error) {
+	m := &Manager{
+		stateDir: cfg.StateDir, idle: cfg.Idle, limits: cfg.Limits, maxSessions: cfg.MaxSessions,
+		system:   os.Geteuid() == 0,
+		sessions: map[sessionKey]*session{}, making: map[sessionKey]chan struct{}{},
+		thread: make(chan func()), stop: make(chan struct{}),
+	}
+	if m.idle == 0 {
+		m.idle = 10 * time.Minute
+	}
+	if m.maxSessions == 0 {
+		m.maxSessions = 8
+	}
+	m.limits = m.limits.orDefault()
+	var err error
+	if m.abi, err = landlockABI(); err != nil {
+		return nil, err
+	}
+	if m.shell, err = findShell(); err != nil {
+		return nil, err
+	}
+	if m.own, err = ownNamespaces(); err != nil {
+		return nil, err
+	}
+	if m.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		return nil, &Unavailable{Layer: "keeper", Err: err}
+	}
+	if m.filters, err = newFilters(); err != nil {
+		m.null.Close()
+		return nil, err
+	}
+	m.pids = findPidsRoot()
+	m.sweeper = time.NewTicker(max(m.idle/4, time.Millisecond))
+	go m.serveThread()
+	go m.sweep()
+	return m, nil
+}
+
+func (l Limits) orDefault() Limits {
+	if l.Processes == 0 {
+		l.Processes = DefaultLimits.Processes
+	}
+	if l.FileBytes == 0 {
+		l.FileBytes = DefaultLimits.FileBytes
+	}
+	if l.OpenFiles == 0 {
+		l.OpenFiles = DefaultLimits.OpenFiles
+	}
+	return l
+}
+
+// serveThread is the thread that starts keepers: they die with it
+// (PR_SET_PDEATHSIG names the parent thread), so that it lives as long as the
+// daemon.
+func (m *Manager) serveThread() {
+	runtime.LockOSThread()
+	for {
+		select {
+		case f := <-m.thread:
+			f()
+		case <-m.stop:
+			return // every keeper is gone by then
+		}
+	}
+}
+
+func (m *Manager) onThread(f func()) {
+	done := make(chan struct{})
+	m.thread <- func() { f(); close(done) }
+	<-done
+}
+
+// Setting says which promises hold: "system" for root's daemon, "user" for one
+// user's own.
+func (m *Manager) Setting() string {
+	if m.system {
+		return "system"
+	}
+	return "user"
+}
+
+// Sessions returns how many sessions there are.
+func (m *Manager) Sessions() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.sessions)
+}
+
+// View returns what commands of the caller see besides the project.
+func (m *Manager) View(c Caller, project string) (View, error) {
+	m.mu.Lock()
+	s := m.sessions[sessionKey{c.UID, project}]
+	m.mu.Unlock()
+	if s != nil {
+		return s.base.view, nil
+	}
+	v, _, err := viewOf(c, project)
+	return v, err
+}
+
+// Close ends every run and every session. No run can be started afterwards.
+func (m *Manager) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	for len(m.making) > 0 {
+		for _, c := range m.making {
+			m.mu.Unlock()
+			<-c
+			m.mu.Lock()
+			break
+		}
+	}
+	sessions := m.sessions
+	m.sessions = map[sessionKey]*session{}
+	m.mu.Unlock()
+	for _, s := range sessions {
+		s.close()
+	}
+	m.sweeper.Stop()
+	close(m.stop)
+	m.filters.close()
+	m.null.Close()
+	return nil
+}
+
+// sweep ends sessions that are idle.
+func (m *Manager) sweep() {
+	for {
+		select {
+		case <-m.stop:
+			return
+		case now := <-m.sweeper.C:
+			m.mu.Lock()
+			for k, s := range m.sessions {
+				if s.active == 0 && (now.Sub(s.used) >= m.idle || !s.usable()) {
+					delete(m.sessions, k)
+					go s.close()
+				}
+			}
+			m.mu.Unlock()
+		}
+	}
+}
+
+// acquire returns a session with its run counted. A session whose project was
+// replaced on the host, or whose keeper is gone, is renewed.
+func (m *Manager) acquire(c Caller, project string) (*session, error) {
+	key := sessionKey{c.UID, project}
+	var root unix.Stat_t
+	err := c.Do(func() error { return unix.Lstat(project, &root) })
+	if err == nil && root.Mode&unix.S_IFMT != unix.S_IFDIR {
+		err = unix.ENOTDIR
+	}
+	if err != nil {
+		return nil, &ProjectError{Path: project, Err: err}
+	}
+	for {
+		m.mu.Lock()
+		if m.closed {
+			m.mu.Unlock()
+			return nil, &Unavailable{Layer: "keeper", Err: errClosed}
+		}
+		if s := m.sessions[key]; s != nil {
+			if s.usable() && s.root.Dev == root.Dev && s.root.Ino == root.Ino && s.caller.same(c) {
+				s.active++
+				s.used = time.Now()
+				m.mu.Unlock()
+				return s, nil
+			}
+			delete(m.sessions, key)
+			if s.active == 0 {
+				go s.close()
+			}
+		}
+		if c, ok := m.making[key]; ok {
+			m.mu.Unlock()
+			<-c
+			continue
+		}
+		if err := m.makeRoom(c.UID); err != nil {
+			m.mu.Unlock()
+			return nil, err
+		}
+		making := make(chan struct{})
+		m.making[key] = making
+		m.mu.Unlock()
+
+		s, err := newSession(m, c, project, root)
+		m.mu.Lock()
+		delete(m.making, key)
+		close(making)
+		if err == nil {
+			s.active, s.used = 1, time.Now()
+			m.sessions[key] = s
+		}
+		m.mu.Unlock()
+		return s, err
+	}
+}
+
+// same reports whether a session of c still fits: groups may have changed.
+func (c Caller) same(o Caller) bool {
+	if c.UID != o.UID || c.GID != o.GID || c.Home != o.Home || len(c.Groups) != len(o.Groups) {
+		return false
+	}
+	for i := range c.Groups {
+		if c.Groups[i] != o.Groups[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// makeRoom ends the caller's least recently used idle session when it has as
+// many as it may.
+func (m *Manager) makeRoom(uid uint32) error {
+	count := 0
+	var oldest *session
+	var oldestKey sessionKey
+	for k, s := range m.sessions {
+		if k.uid != uid {
+			continue
+		}
+		count++
+		if s.active == 0 && (oldest == nil || s.used.Before(oldest.used)) {
+			oldest, oldestKey = s, k
+		}
+	}
+	for k := range m.making {
+		if k.uid == uid {
+			count++
+		}
+	}
+	if count < m.maxSessions {
+		return nil
+	}
+	if oldest == nil {
+		return ErrBusy
+	}
+	delete(m.sessions, oldestKey)
+	go oldest.close()
+	return nil
+}
+
+// release ends a run's use of the session.
+func (m *Manager) release(s *session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.active--
+	s.used = time.Now()
+	if s.active == 0 && m.sessions[sessionKey{s.caller.UID, s.project}] != s {
+		go s.close() // renewed or closed meanwhile
+	}
+}
+
+// cacheName is the name of a project's cache directory.
+func cacheName(project string) string {
+	sum := sha256.Sum256([]byte(project))
+	return hex.EncodeToString(sum[:12])
+}
+
+// Layers says which layers this machine has, by running `true` confined for the
+// caller in the project under each kind of grant.
+func (m *Manager) Layers(ctx context.Context, c Caller, project string) []Layer {
+	layers := []Layer{
+		{Name: "landlock", OK: true, Detail: "ABI " + strconv.Itoa(m.abi)},
+		{Name: "shell", OK: true, Detail: m.shell.path},
+		m.processLayer(c),
+	}
+	held := map[string]bool{}
+	for _, g := range []policy.Grant{{}, {ExecAny: true, Write: []string{"."}}} {
+		out, err := m.Run(ctx, Request{Caller: c, Project: project, Dir: ".", Text: "true", Grant: g, Timeout: 10 * time.Second})
+		var u *Unavailable
+		switch {
+		case errors.As(err, &u):
+			return append(layers, Layer{Name: u.Layer, Detail: u.Err.Error(), Fix: u.Fix})
+		case err == nil && (out.ExitCode != 0 || out.Ended != EndedItself):
+			err = fmt.Errorf("the command true ended with status %d %s", out.ExitCode, out.Ended)
+			fallthrough
+		case err != nil:
+			return append(layers, Layer{Name: "keeper", Detail: err.Error()})
+		}
+		for _, name := range out.Receipt.Layers {
+			held[name] = true
+		}
+	}
+	for _, p := range probes {
+		layers = append(layers, Layer{Name: p.name, OK: held[p.name], Detail: p.layer})
+	}
+	return layers
+}
+
+func (m *Manager) processLayer(c Caller) Layer {
+	l := Layer{Name: "process limit", OK: true, Detail: "rlimit, per session"}
+	if c.UID == 0 {
+		l.Detail = m.pids.held
+		if m.pids.dir == "" {
+			l.OK, l.Detail = false, m.pids.why.Error()
+			l.Fix = "mount the pids cgroup controller, or run as a user that is not root"
+		}
+	}
+	return l
 }

@@ -1,0 +1,414 @@
+/*
+ * One command: its init, which is pid 1 of the command's own pid namespace,
+ * and the process that becomes the shell. Both read as a list of steps; the
+ * reason for each step's place is beside it.
+ */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/landlock.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RUN_ROOT_PROC = 1, RUN_SCRIPT = 2 };
+
+struct run {
+	uint32_t filter, probes, flags, nproc, landlock_flags;
+	uint64_t file_bytes, open_files;
+	const char *dir, *shell;
+	uint32_t nrules, nops;
+	struct { uint64_t access; const char *path; } rules[16];
+	const char **argv, **envp;
+	int out, err, ruleset, script;
+};
+
+static struct slot *slot_of_run;
+
+/* Leaves the place of the error for the keeper and ends the process. */
+static __attribute__((noreturn)) void fail(enum step step, uint32_t index)
+{
+	slot_of_run->fail = (struct fail){ .step = step, .err = (uint32_t)errno, .index = index };
+	_exit(1);
+}
+
+static void refuse(void)
+{
+	errno = EBADMSG;
+	fail(STEP_MESSAGE, 3);
+}
+
+static const char **read_strings(struct reader *r, uint32_t n)
+{
+	if (n > 4096)
+		refuse();
+	const char **s = calloc(n + 1, sizeof *s);
+	for (uint32_t i = 0; s && i < n; i++)
+		s[i] = read_str(r, NULL);
+	return s;
+}
+
+static void read_run(struct run *run, struct reader *r, const int *fds, int nfds)
+{
+	run->filter = read_u32(r);
+	run->probes = read_u32(r);
+	run->flags = read_u32(r);
+	run->nproc = read_u32(r);
+	run->landlock_flags = read_u32(r);
+	run->nrules = read_u32(r);
+	run->nops = read_u32(r);
+	uint32_t nargs = read_u32(r), nenv = read_u32(r);
+	run->file_bytes = read_u64(r);
+	run->open_files = read_u64(r);
+	run->dir = read_str(r, NULL);
+	run->shell = read_str(r, NULL);
+	if (r->bad || run->filter > FILTER_ANY || run->nrules > COUNT(run->rules) ||
+	    nfds != (run->flags & RUN_SCRIPT ? 4 : 3))
+		refuse();
+	for (uint32_t i = 0; i < run->nrules; i++) {
+		run->rules[i].access = read_u64(r);
+		run->rules[i].path = read_str(r, NULL);
+	}
+	run->argv = read_strings(r, nargs);
+	run->envp = read_strings(r, nenv);
+	if (r->bad || !run->argv || !run->envp || !nargs)
+		refuse();
+	run->out = fds[0];
+	run->err = fds[1];
+	run->ruleset = fds[2];
+	run->script = nfds == 4 ? fds[3] : -1;
+}
+
+/*
+ * A proc of this pid namespace. For uid 0 the parts that steer the machine
+ * are read-only: the kernel lets euid 0 write sysctls without any capability.
+ */
+static void mount_proc(bool root)
+{
+	static const char *const parts[] = { "sys", "sysrq-trigger", "irq", "bus", "fs" };
+	char path[32];
+
+	if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL))
+		fail(STEP_PROC, 1);
+	for (uint32_t i = 0; root && i < COUNT(parts); i++) {
+		snprintf(path, sizeof path, "/proc/%s", parts[i]);
+		struct operation op = { .kind = OP_REBIND, .flags = OPF_OPTIONAL, .a = path,
+					.set = MOUNT_ATTR_RDONLY };
+		if (apply(&op, -1, -1))
+			fail(STEP_PROC_READONLY, i);
+	}
+}
+
+/* On SIGTERM all that runs here is asked to end; the keeper's SIGKILL follows. */
+static void on_term(int sig)
+{
+	int err = errno;
+
+	kill(-1, sig);
+	errno = err;
+}
+
+static __attribute__((noreturn)) void reap_until(pid_t shell)
+{
+	struct rusage use;
+	int status;
+	pid_t pid;
+
+	for (;;) {
+		pid = waitpid(-1, &status, 0);
+		if (pid == shell)
+			break;
+		if (pid < 0 && errno == ECHILD) /* it failed before it was the shell's turn */
+			_exit(1);
+	}
+	getrusage(RUSAGE_CHILDREN, &use);
+	slot_of_run->status = (uint32_t)status;
+	slot_of_run->user_us = (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec;
+	slot_of_run->system_us = (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
+	slot_of_run->max_rss_kib = (uint64_t)use.ru_maxrss;
+	slot_of_run->finished = 1;
+	/* the kernel kills what is left of the pid namespace, stopped and
+	 * daemonised processes too, before it lets pid 1 be reaped */
+	_exit(0);
+}
+
+int landlock_allow(int ruleset, const char *path, uint64_t access)
+{
+	struct landlock_path_beneath_attr rule = { .allowed_access = access };
+
+	rule.parent_fd = open(path, O_PATH | O_CLOEXEC);
+	if (rule.parent_fd < 0)
+		return -1;
+	long r = syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
+	int err = errno;
+	close(rule.parent_fd);
+	errno = err;
+	return r ? -1 : 0;
+}
+
+static void set_limits(const struct run *run)
+{
+	const struct { int what; rlim_t most; } limits[] = {
+		{ RLIMIT_CORE, 0 },
+		{ RLIMIT_FSIZE, run->file_bytes },
+		{ RLIMIT_NOFILE, run->open_files },
+		{ RLIMIT_NPROC, run->nproc },
+	};
+
+	for (uint32_t i = 0; i < COUNT(limits); i++) {
+		struct rlimit l = { limits[i].most, limits[i].most };
+		if (setrlimit(limits[i].what, &l))
+			fail(STEP_LIMITS, i);
+	}
+}
+
+static void install(const struct program *p, uint32_t index)
+{
+	struct sock_fprog prog = { p->count, p->insns };
+
+	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog))
+		fail(STEP_SECCOMP, index);
+}
+
+static void stdio(const struct run *run)
+{
+	/* never a socket: bash takes one for a remote shell and reads ~/.bashrc;
+	 * /dev/null for stdin, since tools take an empty pipe for their input */
+	int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	if (in < 0 || dup2(in, 0) < 0 || dup2(run->out, 1) < 0 || dup2(run->err, 2) < 0)
+		fail(STEP_STDIO, 0);
+}
+
+static bool no_route(void)
+{
+	/* 192.0.2.0/24 is for documentation (RFC 5737): no one is there */
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(9),
+				 .sin_addr.s_addr = htonl(0xc0000201) };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return false;
+	bool ok = connect(fd, (struct sockaddr *)&a, sizeof a) < 0 && (errno == ENETUNREACH || errno == EACCES);
+	close(fd);
+	return ok;
+}
+
+static bool mount_has(const char *path, unsigned long flag)
+{
+	struct statfs st;
+
+	return statfs(path, &st) == 0 && (unsigned long)st.f_flags & flag;
+}
+
+static bool refused(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 && errno == EACCES;
+}
+
+/* A number after a name in /proc/self/status, in the given base. */
+static uint64_t status_field(const char *text, const char *name, int base)
+{
+	const char *at = strstr(text, name);
+
+	return at ? strtoull(at + strlen(name), NULL, base) : UINT64_MAX;
+}
+
+static uint32_t probe_status(struct receipt *r, const struct session *s, uint32_t filters)
+{
+	static const char *const sets[] = { "\nCapInh:", "\nCapPrm:", "\nCapEff:", "\nCapBnd:", "\nCapAmb:" };
+	char text[4096];
+	uint32_t found = PROBE_NO_CAPS;
+	int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+
+	if (n < 0)
+		return 0;
+	close(fd);
+	text[n] = '\0';
+	for (size_t i = 0; i < COUNT(sets); i++)
+		if (status_field(text, sets[i], 16))
+			found = 0;
+	r->uid = (uint32_t)status_field(text, "\nUid:", 10);
+	r->gid = (uint32_t)status_field(text, "\nGid:", 10);
+	if (r->uid == s->uid && r->gid == s->gid)
+		found |= PROBE_IDS;
+	if (status_field(text, "\nNoNewPrivs:", 10) == 1)
+		found |= PROBE_NNP;
+	r->filters = (uint32_t)status_field(text, "\nSeccomp_filters:", 10);
+	if (status_field(text, "\nSeccomp:", 10) == SECCOMP_MODE_FILTER && r->filters == filters)
+		found |= PROBE_SECCOMP_MODE;
+	return found;
+}
+
+/*
+ * Tries from the inside what the layers have to stop. Each canary exists and
+ * would succeed without its layer: an answer of the kernel, not of a setting.
+ */
+static void probe(struct receipt *r, const struct session *s)
+{
+	static char *const none[] = { NULL };
+	uint32_t found = probe_status(r, s, 2);
+
+	if (refused("/.pinfold/read", O_RDONLY))
+		found |= PROBE_LANDLOCK_READ;
+	if (refused("/.pinfold/write", O_WRONLY))
+		found |= PROBE_LANDLOCK_WRITE;
+	execve("/.pinfold/exec", none, none);
+	if (errno == EACCES)
+		found |= PROBE_LANDLOCK_EXEC;
+	if (process_vm_readv(getpid(), NULL, 0, NULL, 0, 0) < 0 && errno == EPERM)
+		found |= PROBE_SECCOMP;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 && errno == EPERM)
+		found |= PROBE_NO_SOCKET;
+	else if (fd >= 0 && no_route())
+		found |= PROBE_NO_ROUTE;
+	if (fd >= 0)
+		close(fd);
+	if (mount_has(s->project, ST_RDONLY))
+		found |= PROBE_PROJECT_READONLY;
+	if (mount_has(s->project, ST_NOEXEC) && mount_has("/usr", ST_NOEXEC) && mount_has("/tmp", ST_NOEXEC) &&
+	    mount_has(s->home, ST_NOEXEC))
+		found |= PROBE_NOEXEC;
+	if (mount_has("/", ST_RDONLY))
+		found |= PROBE_ROOT_READONLY;
+	if (getpid() == 2)
+		found |= PROBE_PIDNS;
+	r->probes = found;
+}
+
+/* A namespace's inode; for this process the name "pid" is its own namespace. */
+static void namespaces(struct receipt *r)
+{
+	static const char *const names[NS_COUNT] = { "user", "mnt", "pid", "net", "ipc", "uts" };
+	char path[32];
+	struct stat st;
+
+	for (int i = 0; i < NS_COUNT; i++) {
+		snprintf(path, sizeof path, "/proc/self/ns/%s", names[i]);
+		r->ns[i] = stat(path, &st) ? 0 : st.st_ino;
+	}
+}
+
+static void send_receipt(const struct started *m)
+{
+	while (write(CHANNEL, m, sizeof *m) < 0)
+		if (errno != EINTR)
+			fail(STEP_PROBE, PROBE_BITS);
+}
+
+static __attribute__((noreturn)) void shell(const struct session *s, struct run *run, int project)
+{
+	struct started m = { .head = { MSG_STARTED, sizeof m, slot_of_run->id } };
+	struct __user_cap_header_struct cap = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct none[2] = { 0 };
+	sigset_t empty;
+
+	/* stdio first: what is open below 3 is the command's own */
+	stdio(run);
+	/* its own process group and no terminal */
+	if (setsid() < 0)
+		fail(STEP_SESSION, 0);
+	/* after the mounts, so that the directory is the topmost view of it */
+	int dir = open_beneath(project, run->dir, O_PATH | O_DIRECTORY);
+	if (dir < 0 || fchdir(dir))
+		fail(STEP_DIR, 0);
+	/* while it is still allowed to */
+	namespaces(&m.receipt);
+	/* limits before the command can start anything */
+	set_limits(run);
+	/* capabilities: no mount can be changed from here on */
+	if (syscall(SYS_capset, &cap, none))
+		fail(STEP_CAPS, 0);
+	/* the keeper has it set for good; Landlock and seccomp rely on it */
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		fail(STEP_NNP, 0);
+	/* Landlock before the descriptors go: it needs the ruleset's */
+	if (syscall(SYS_landlock_restrict_self, run->ruleset, run->landlock_flags))
+		fail(STEP_LANDLOCK, 0);
+	/* every descriptor but stdio, the channel (closed by the exec) and the script */
+	if (run->script >= 0 && dup2(run->script, SCRIPT) < 0)
+		fail(STEP_CLOSE, 0);
+	if (close_range(run->script >= 0 ? SCRIPT + 1 : SCRIPT, ~0U, 0))
+		fail(STEP_CLOSE, 1);
+	sigemptyset(&empty);
+	sigprocmask(SIG_SETMASK, &empty, NULL);
+	signal(SIGTERM, SIG_DFL);
+	/* seccomp last, so that the filter may refuse all of the above */
+	install(&s->filters[FILTER_BASE], 0);
+	install(&s->filters[run->filter], 1);
+	/* the probe under everything that the command will be under */
+	probe(&m.receipt, s);
+	if ((m.receipt.probes & run->probes) != run->probes) {
+		errno = 0;
+		fail(STEP_PROBE, run->probes & ~m.receipt.probes);
+	}
+	send_receipt(&m);
+	execve(run->shell, (char *const *)run->argv, (char *const *)run->envp);
+	fail(STEP_EXEC, 0);
+}
+
+void command(const struct session *s, struct slot *slot, struct reader r, const int *fds, int nfds)
+{
+	struct run run = { 0 };
+	sigset_t empty;
+
+	slot_of_run = slot;
+	read_run(&run, &r, fds, nfds);
+	int project = open(s->project, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (project < 0)
+		fail(STEP_DIR, 1);
+	mount_proc(run.flags & RUN_ROOT_PROC);
+	for (uint32_t i = 0; i < run.nops; i++) {
+		struct operation op;
+		read_op(&r, &op);
+		if (r.bad)
+			refuse();
+		if (apply(&op, project, -1))
+			fail(STEP_PLAN, i);
+	}
+	/* the topmost view of it, after the plan */
+	close(project);
+	project = open(s->project, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (project < 0)
+		fail(STEP_DIR, 2);
+	/* what was mounted here could not be in a ruleset that was made outside */
+	for (uint32_t i = 0; i < run.nrules; i++)
+		if (landlock_allow(run.ruleset, run.rules[i].path, run.rules[i].access))
+			fail(STEP_LANDLOCK_RULE, i);
+
+	struct sigaction term = { .sa_handler = on_term };
+	sigaction(SIGTERM, &term, NULL);
+	pid_t pid = fork();
+	if (pid < 0)
+		fail(STEP_FORK, 1);
+	if (pid == 0)
+		shell(s, &run, project);
+	close_range(0, ~0U, 0);
+	sigemptyset(&empty);
+	sigprocmask(SIG_SETMASK, &empty, NULL);
+	reap_until(pid);
+}

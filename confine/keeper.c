@@ -1,0 +1,528 @@
+/*
+ * The keeper: one process per session. It holds the session's namespaces and
+ * its root, and starts each command in fresh pid, mount and ipc namespaces
+ * of its own. Mechanism only: what is mounted, allowed and run comes from the
+ * daemon. See keeper.h for what the two say to each other.
+ *
+ * It is C, and single-threaded, because what happens between clone and exec
+ * may only be plain system calls. It is part of the daemon's own binary: the
+ * constructor below takes over, before the Go runtime starts, when the
+ * program was started under the keeper's name.
+ */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/securebits.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct session session;
+static struct slot *slots;
+
+uint32_t read_u32(struct reader *r)
+{
+	uint32_t v = 0;
+
+	if (r->bad || (size_t)(r->end - r->p) < sizeof v) {
+		r->bad = true;
+		return 0;
+	}
+	memcpy(&v, r->p, sizeof v);
+	r->p += sizeof v;
+	return v;
+}
+
+uint64_t read_u64(struct reader *r)
+{
+	uint64_t v = 0;
+
+	if (r->bad || (size_t)(r->end - r->p) < sizeof v) {
+		r->bad = true;
+		return 0;
+	}
+	memcpy(&v, r->p, sizeof v);
+	r->p += sizeof v;
+	return v;
+}
+
+const char *read_str(struct reader *r, uint32_t *len)
+{
+	uint32_t n = read_u32(r);
+	const char *s = r->p;
+
+	if (r->bad || n >= (size_t)(r->end - r->p) || s[n] != '\0') {
+		r->bad = true;
+		n = 0;
+		s = "";
+	} else {
+		r->p += n + 1;
+	}
+	if (len)
+		*len = n;
+	return s;
+}
+
+static void tell(void *message, enum msg type, uint32_t size, const int *fds, int nfds)
+{
+	struct head *h = message;
+	struct iovec iov = { message, size };
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(sizeof(int) * FDS_MAX)];
+	} control;
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	h->type = type;
+	h->size = size;
+	if (nfds) {
+		m.msg_control = control.space;
+		m.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)nfds);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)nfds);
+		memcpy(CMSG_DATA(c), fds, sizeof(int) * (size_t)nfds);
+	}
+	while (sendmsg(CHANNEL, &m, MSG_NOSIGNAL) < 0)
+		if (errno != EINTR)
+			_exit(1); /* the daemon is gone */
+}
+
+/* Setting the session up failed: say where, and end. */
+static __attribute__((noreturn)) void die(enum step step, uint32_t index)
+{
+	struct failed f = { .fail = { .step = step, .err = (uint32_t)errno, .index = index } };
+
+	tell(&f, MSG_FAIL, sizeof f, NULL, 0);
+	_exit(1);
+}
+
+/*
+ * Receives one message into buf (MSG_MAX bytes) and its descriptors into fds.
+ * Returns its size, or 0 when the daemon's end is closed. A message that is
+ * cut or does not say its own size ends the keeper.
+ */
+static size_t hear(char *buf, int *fds, int *nfds)
+{
+	struct iovec iov = { buf, MSG_MAX };
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(sizeof(int) * FDS_MAX)];
+	} control;
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = control.space, .msg_controllen = sizeof control.space,
+	};
+	ssize_t n;
+
+	do
+		n = recvmsg(CHANNEL, &m, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return 0;
+	*nfds = 0;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < count && *nfds < FDS_MAX; i++)
+			memcpy(&fds[(*nfds)++], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+	}
+	struct head *h = (struct head *)buf;
+	if ((size_t)n < sizeof *h || h->size != (size_t)n || m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+		errno = EBADMSG;
+		die(STEP_MESSAGE, 0);
+	}
+	return (size_t)n;
+}
+
+static int write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -1;
+	ssize_t n = write(fd, text, strlen(text));
+	int err = errno;
+	close(fd);
+	errno = err;
+	return n < 0 ? -1 : 0;
+}
+
+/*
+ * An unprivileged process may map its own uid and gid, one each, and only
+ * after giving up setgroups (user_namespaces(7)).
+ */
+static int map_self(uint32_t uid, uint32_t gid)
+{
+	char line[32];
+
+	if (write_file("/proc/self/setgroups", "deny"))
+		return -1;
+	snprintf(line, sizeof line, "%u %u 1", uid, uid);
+	if (write_file("/proc/self/uid_map", line))
+		return -1;
+	snprintf(line, sizeof line, "%u %u 1", gid, gid);
+	return write_file("/proc/self/gid_map", line);
+}
+
+/* Only root of the parent namespace may map another's ids, so the daemon does it. */
+static void map_by_daemon(char *buf)
+{
+	struct head h = { 0 };
+	int fds[FDS_MAX], nfds;
+
+	tell(&h, MSG_USERNS, sizeof h, NULL, 0);
+	if (hear(buf, fds, &nfds) == 0)
+		_exit(0);
+	if (((struct head *)buf)->type != MSG_MAPPED) {
+		errno = EBADMSG;
+		die(STEP_IDMAP, 0);
+	}
+}
+
+/* What no process of the session gets back, whatever it executes. */
+static int give_up_privileges(void)
+{
+	/* the bounding set bounds what an exec may give (capabilities(7)) */
+	for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; cap++)
+		if (prctl(PR_CAPBSET_DROP, cap))
+			return -1;
+	/* uid 0 in the sandbox is no more than another uid */
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
+		  SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
+		  SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED))
+		return -1;
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
+static int loopback_up(void)
+{
+	struct ifreq ifr = { .ifr_name = "lo" };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	int r = ioctl(fd, SIOCGIFFLAGS, &ifr);
+	ifr.ifr_flags |= IFF_UP;
+	if (!r)
+		r = ioctl(fd, SIOCSIFFLAGS, &ifr);
+	close(fd);
+	return r;
+}
+
+/* The programs are small: mapped once, they need no descriptor afterwards. */
+static void map_filters(const int *fds)
+{
+	for (int i = 0; i < 3; i++) {
+		struct stat st;
+		struct program *f = &session.filters[i];
+
+		if (fstat(fds[i], &st))
+			die(STEP_SECCOMP, (uint32_t)i);
+		f->count = (uint16_t)((size_t)st.st_size / sizeof(struct sock_filter));
+		f->insns = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fds[i], 0);
+		if (f->insns == MAP_FAILED)
+			die(STEP_SECCOMP, (uint32_t)i);
+		close(fds[i]);
+	}
+}
+
+/*
+ * Builds the new root and makes it the only one. It is attached over /usr,
+ * which every system has: the sources were opened before, so that what it
+ * hides is not needed any more.
+ */
+static void build_root(struct operation *ops, uint32_t nops, int devices)
+{
+	int nodes[DEVICES];
+	int fs, root;
+
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		die(STEP_ROOT, 0);
+	for (uint32_t i = 0; i < nops; i++)
+		if (ops[i].kind == OP_BIND && open_source(&ops[i]))
+			die(STEP_SOURCE, i);
+	if (devices < 0 && open_devices(nodes))
+		die(STEP_DEVICES, 0);
+
+	fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+	if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0755", 0) ||
+	    fsconfig(fs, FSCONFIG_SET_STRING, "size", "16m", 0) ||
+	    fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+		die(STEP_ROOT, 1);
+	root = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+	if (root < 0 || move_mount(root, "", AT_FDCWD, "/usr", MOVE_MOUNT_F_EMPTY_PATH))
+		die(STEP_ROOT, 2);
+	close(fs);
+	if (fchdir(root))
+		die(STEP_ROOT, 3);
+	close(root);
+	/* a proc of this pid namespace: the kernel lets a user namespace mount
+	 * one only where it can see one that nothing covers */
+	if (mkdir("proc", 0555) ||
+	    mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL))
+		die(STEP_PROC, 0);
+	for (uint32_t i = 0; i < nops; i++) {
+		if (ops[i].kind == OP_DEV && devices < 0) {
+			if (bind_devices(nodes))
+				die(STEP_DEVICES, i);
+		} else if (apply(&ops[i], -1, devices)) {
+			die(STEP_PLAN, i);
+		}
+		if (ops[i].kind == OP_BIND && ops[i].source >= 0)
+			close(ops[i].source);
+	}
+	if (syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) || chdir("/"))
+		die(STEP_PIVOT, 0);
+}
+
+/* Descriptors of the places that the daemon makes Landlock rules for. */
+static void report(struct reader *r, uint32_t count)
+{
+	struct head h = { 0 };
+	int fds[FDS_MAX];
+
+	if (count > FDS_MAX) {
+		errno = E2BIG;
+		die(STEP_REPORT, 0);
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		fds[i] = open(read_str(r, NULL), O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		if (fds[i] < 0)
+			die(STEP_REPORT, i);
+	}
+	if (r->bad) {
+		errno = EBADMSG;
+		die(STEP_REPORT, count);
+	}
+	tell(&h, MSG_READY, sizeof h, fds, (int)count);
+	for (uint32_t i = 0; i < count; i++)
+		close(fds[i]);
+}
+
+static void start_run(struct reader r, uint64_t id, const int *fds, int nfds)
+{
+	struct gone g = { .head.id = id, .fail.step = STEP_BUSY };
+	struct slot *slot = NULL;
+
+	for (int i = 0; i < RUNS_MAX && !slot; i++)
+		if (!slots[i].init)
+			slot = &slots[i];
+	if (slot) {
+		memset(slot, 0, sizeof *slot);
+		slot->id = id;
+		long pid = syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | SIGCHLD, 0, 0, 0, 0);
+		if (pid == 0)
+			command(&session, slot, r, fds, nfds);
+		if (pid > 0) {
+			slot->init = (pid_t)pid;
+			return;
+		}
+		g.fail.step = STEP_FORK;
+		g.fail.err = (uint32_t)errno;
+	}
+	tell(&g, MSG_GONE, sizeof g, NULL, 0);
+}
+
+static void reap(void)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
+		for (int i = 0; i < RUNS_MAX; i++) {
+			struct slot *s = &slots[i];
+			if (s->init != pid)
+				continue;
+			struct gone g = {
+				.head.id = s->id, .fail = s->fail, .finished = s->finished,
+				.status = s->status, .user_us = s->user_us,
+				.system_us = s->system_us, .max_rss_kib = s->max_rss_kib,
+			};
+			s->init = 0;
+			tell(&g, MSG_GONE, sizeof g, NULL, 0);
+		}
+	}
+}
+
+static void serve(char *buf, int signals)
+{
+	struct pollfd p[2] = { { CHANNEL, POLLIN, 0 }, { signals, POLLIN, 0 } };
+	int fds[FDS_MAX], nfds = 0;
+
+	for (;;) {
+		if (poll(p, 2, -1) < 0)
+			continue;
+		if (p[1].revents) {
+			struct signalfd_siginfo info;
+			(void)!read(signals, &info, sizeof info);
+			reap();
+		}
+		if (!p[0].revents)
+			continue;
+		size_t n = hear(buf, fds, &nfds);
+		if (n == 0)
+			_exit(0); /* the daemon is gone, and with this pid 1 all that it started */
+		struct head *h = (struct head *)buf;
+		struct reader r = { buf + sizeof *h, buf + n, false };
+		if (h->type == MSG_RUN) {
+			start_run(r, h->id, fds, nfds);
+		} else if (h->type == MSG_KILL) {
+			uint32_t sig = read_u32(&r);
+			for (int i = 0; i < RUNS_MAX; i++)
+				if (slots[i].init && slots[i].id == h->id)
+					kill(slots[i].init, (int)sig);
+		}
+		for (int i = 0; i < nfds; i++)
+			close(fds[i]);
+	}
+}
+
+/* The process that stays: pid 1 of the session's pid namespace. */
+static void keep(char *buf, void *text, size_t size, struct reader *r, struct operation *ops, uint32_t nops,
+		 uint32_t nreport, int devices)
+{
+	struct pollfd p = { CHANNEL, 0, 0 };
+	sigset_t set;
+	int signals;
+
+	/* die with the daemon even when stopped; it may be dead already, and
+	 * getppid tells nothing across a pid namespace */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (poll(&p, 1, 0) > 0 && p.revents & POLLHUP)
+		_exit(0);
+	prctl(PR_SET_DUMPABLE, 0);
+	if (give_up_privileges())
+		die(STEP_PRIVILEGES, 0);
+	if (sethostname("pinfold", 7))
+		die(STEP_PRIVILEGES, 1);
+	if (loopback_up())
+		die(STEP_LOOPBACK, 0);
+	build_root(ops, nops, devices);
+	if (devices >= 0)
+		close(devices);
+
+	slots = mmap(NULL, sizeof(struct slot) * RUNS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		     -1, 0);
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_SETMASK, &set, NULL);
+	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (slots == MAP_FAILED || signals < 0)
+		die(STEP_REPORT, 1);
+	report(r, nreport);
+	free(ops);
+	munmap(text, size);
+	serve(buf, signals);
+}
+
+static void become_keeper(void)
+{
+	static char buf[MSG_MAX] __attribute__((aligned(8)));
+	static char more[MSG_MAX] __attribute__((aligned(8)));
+	static gid_t groups[1 << 12];
+	int fds[FDS_MAX], nfds = 0, devices = -1, pidfd = -1;
+	struct head h = { 0 };
+
+	fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
+	umask(022);
+	size_t n = hear(buf, fds, &nfds);
+	if (n == 0)
+		_exit(0);
+	if (((struct head *)buf)->type != MSG_INIT || nfds != 4) {
+		errno = EBADMSG;
+		die(STEP_MESSAGE, 1);
+	}
+	struct stat st;
+	char *text = fstat(fds[3], &st) ? MAP_FAILED :
+		mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fds[3], 0);
+	if (text == MAP_FAILED)
+		die(STEP_MESSAGE, 2);
+	close(fds[3]);
+	struct reader r = { text, text + st.st_size, false };
+	session.setting = read_u32(&r);
+	session.uid = read_u32(&r);
+	session.gid = read_u32(&r);
+	uint32_t ngroups = read_u32(&r), nops = read_u32(&r), nreport = read_u32(&r);
+	if (ngroups > COUNT(groups) || nops > 1024) {
+		errno = EBADMSG;
+		die(STEP_MESSAGE, 3);
+	}
+	for (uint32_t i = 0; i < ngroups; i++)
+		groups[i] = read_u32(&r);
+	session.project = strdup(read_str(&r, NULL));
+	session.home = strdup(read_str(&r, NULL));
+	struct operation *ops = calloc(nops + 1, sizeof *ops);
+	for (uint32_t i = 0; ops && i < nops; i++)
+		read_op(&r, &ops[i]);
+	if (r.bad || !ops || !session.project || !session.home) {
+		errno = EBADMSG;
+		die(STEP_MESSAGE, 4);
+	}
+	map_filters(fds);
+
+	bool system = session.setting == SETTING_SYSTEM;
+	if (system) {
+		/* groups while they may still be set; an unmapped group would
+		 * make files of it unreadable and git rehash them all */
+		if (setgroups(ngroups, groups) || setresgid(session.gid, session.gid, session.gid))
+			die(STEP_GROUPS, 0);
+		/* device nodes while they may still be made: those of the host
+		 * may have any mode */
+		devices = make_devices();
+		if (devices < 0)
+			die(STEP_DEVICES, 1);
+	}
+	/* the user namespace while still root: it belongs to root then, and the
+	 * caller's own processes can neither enter nor trace what is in it */
+	if (unshare(CLONE_NEWUSER))
+		die(STEP_USERNS, 0);
+	if (system)
+		map_by_daemon(more);
+	else if (map_self(session.uid, session.gid))
+		die(STEP_IDMAP, 1);
+	/* the capabilities stay: uid 0 of the host is not uid 0 in here */
+	if (system && (prctl(PR_SET_KEEPCAPS, 1) || setresuid(session.uid, session.uid, session.uid)))
+		die(STEP_IDS, 0);
+	if (unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWCGROUP))
+		die(STEP_NAMESPACES, 0);
+	/* the next process is pid 1 of the new namespace; the daemon is its
+	 * parent, so that it can wait for it */
+	long pid = syscall(SYS_clone, CLONE_PARENT | CLONE_PIDFD, 0, &pidfd, 0, 0);
+	if (pid < 0)
+		die(STEP_FORK, 0);
+	if (pid > 0) {
+		tell(&h, MSG_KEEPER, sizeof h, &pidfd, 1);
+		_exit(0);
+	}
+	keep(buf, text, (size_t)st.st_size, &r, ops, nops, nreport, devices);
+	_exit(1);
+}
+
+__attribute__((constructor)) static void pinfold_keeper(int argc, char **argv)
+{
+	if (argc == 1 && strcmp(argv[0], "pinfold-keeper") == 0) {
+		become_keeper();
+		_exit(1);
+	}
+}

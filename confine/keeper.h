@@ -1,0 +1,136 @@
+/*
+ * What the daemon and the keeper say to each other, and the steps at which
+ * either can fail. Go reads the constants of this file through cgo, so that
+ * there is one list of each.
+ *
+ *   daemon                          keeper
+ *     | ---- INIT (+ 3 filters, plan)-> |   once, first: all in memfds
+ *     | <--- USERNS ------------------ |   system daemon only: "map me"
+ *     | ---- MAPPED -----------------> |
+ *     | <--- KEEPER (+ pidfd) -------- |   the process that stays
+ *     | <--- READY (+ descriptors) --- |   the new root stands
+ *     |                                |
+ *     | ---- RUN (+ stdio, ruleset) -> |   any number, any time
+ *     | <--- STARTED (receipt) ------- |   sent by the command's own process
+ *     | ---- KILL (id, signal) ------> |
+ *     | <--- GONE (status, usage) ---- |   its whole tree is gone
+ *
+ * The channel is a SOCK_SEQPACKET socket pair: a message is one packet of at
+ * most MSG_MAX bytes, native byte order, and starts with struct head. The
+ * keeper ends when the daemon's end is closed.
+ */
+#ifndef PINFOLD_KEEPER_H
+#define PINFOLD_KEEPER_H
+
+#include <stdint.h>
+
+enum {
+	MSG_MAX = 64 << 10,
+	FDS_MAX = 200,
+	RUNS_MAX = 64,
+	CHANNEL = 3, /* the descriptor that the keeper is started with */
+	SCRIPT = 4,  /* the descriptor of a script that is too long for argv */
+};
+
+enum msg {
+	MSG_INIT = 1, MSG_MAPPED, MSG_RUN, MSG_KILL,
+	MSG_USERNS = 16, MSG_KEEPER, MSG_READY, MSG_STARTED, MSG_GONE, MSG_FAIL,
+};
+
+struct head {
+	uint32_t type;
+	uint32_t size; /* of the whole message */
+	uint64_t id;   /* of the run; 0 for the session's own */
+};
+
+/* An error has a place: the step, its errno, and which item of a list. */
+struct fail {
+	uint32_t step;
+	uint32_t err;
+	uint32_t index;
+	uint32_t pad;
+};
+
+enum step {
+	STEP_NONE, STEP_MESSAGE, STEP_GROUPS, STEP_DEVICES, STEP_USERNS, STEP_IDMAP, STEP_IDS,
+	STEP_NAMESPACES, STEP_FORK, STEP_PRIVILEGES, STEP_LOOPBACK, STEP_SOURCE, STEP_ROOT, STEP_PLAN,
+	STEP_PIVOT, STEP_REPORT, STEP_PROC, STEP_PROC_READONLY, STEP_STDIO, STEP_SESSION, STEP_DIR,
+	STEP_LIMITS, STEP_CAPS, STEP_NNP, STEP_LANDLOCK_RULE, STEP_LANDLOCK, STEP_CLOSE, STEP_SECCOMP,
+	STEP_PROBE, STEP_EXEC, STEP_BUSY,
+};
+
+enum setting { SETTING_USER, SETTING_SYSTEM };
+
+/* An operation of the mount plan. Paths are absolute inside the new root. */
+enum op {
+	OP_DIR = 1, /* a: path, arg: mode */
+	OP_LINK,    /* a: path, b: target */
+	OP_FILE,    /* a: path, b: content, arg: mode */
+	OP_BIND,    /* a: path, b: source on the host; set, clear: MOUNT_ATTR_* of the whole tree */
+	OP_TMPFS,   /* a: path, b: options, set: MOUNT_ATTR_* */
+	OP_DEV,     /* a: path: the minimal /dev */
+	OP_DEVPTS,  /* a: path */
+	OP_ATTR,    /* a: path, set, clear: MOUNT_ATTR_* of the mount there */
+	OP_REBIND,  /* a: path, set, clear: a mount point of its own over the place itself */
+};
+
+enum {
+	OPF_OPTIONAL = 1, /* a place that does not exist is passed over */
+	OPF_PROJECT = 2,  /* the path is relative to the project and followed beneath it, without symlinks */
+	OPF_TREE = 4,     /* OP_ATTR: with all mounts beneath */
+};
+
+/* What the probe has to find, and what the receipt says that it found. */
+enum {
+	PROBE_LANDLOCK_READ = 1 << 0,   /* a readable file outside every rule: EACCES */
+	PROBE_LANDLOCK_WRITE = 1 << 1,  /* a writable one: EACCES */
+	PROBE_LANDLOCK_EXEC = 1 << 2,   /* an executable of garbage: EACCES, not ENOEXEC */
+	PROBE_SECCOMP = 1 << 3,         /* process_vm_readv of nothing: EPERM, not 0 */
+	PROBE_NO_SOCKET = 1 << 4,       /* socket(2): EPERM */
+	PROBE_NO_ROUTE = 1 << 5,        /* connect(2) to a documentation address: ENETUNREACH */
+	PROBE_PROJECT_READONLY = 1 << 6,
+	PROBE_NOEXEC = 1 << 7,          /* project, /usr, /tmp and home: noexec */
+	PROBE_NO_CAPS = 1 << 8,
+	PROBE_NNP = 1 << 9,
+	PROBE_SECCOMP_MODE = 1 << 10,
+	PROBE_IDS = 1 << 11,            /* uid and gid are the caller's */
+	PROBE_PIDNS = 1 << 12,          /* second process of its own pid namespace */
+	PROBE_ROOT_READONLY = 1 << 13,  /* the new root itself */
+	PROBE_BITS = 14,
+};
+
+enum { NS_USER, NS_MNT, NS_PID, NS_NET, NS_IPC, NS_UTS, NS_COUNT };
+
+struct receipt {
+	uint32_t uid, gid;
+	uint32_t filters; /* seccomp filters in force */
+	uint32_t probes;  /* PROBE_* that held */
+	uint64_t ns[NS_COUNT];
+};
+
+struct started {
+	struct head head;
+	struct receipt receipt;
+};
+
+struct gone {
+	struct head head;
+	struct fail fail;      /* step is STEP_NONE when the shell was executed */
+	uint32_t finished;     /* 1 when the shell ended by itself: status is valid */
+	uint32_t status;       /* as wait(2) gives it */
+	uint64_t user_us, system_us;
+	uint64_t max_rss_kib;
+};
+
+struct failed {
+	struct head head;
+	struct fail fail;
+};
+
+struct kill {
+	struct head head;
+	uint32_t signal;
+	uint32_t pad;
+};
+
+#endif

@@ -1,0 +1,497 @@
+package confine
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// #include "keeper.h"
+import "C"
+
+// startDeadline bounds what the keeper may take for a step: its process belongs
+// to the caller, who can stop it.
+const startDeadline = 10 * time.Second
+
+// killGrace is how long a tree that was asked to end has before SIGKILL.
+const killGrace = 2 * time.Second
+
+// A session is a keeper and what the daemon holds of it.
+type session struct {
+	m       *Manager
+	caller  Caller
+	project string
+	root    unix.Stat_t // of the project when the session was made
+	base    *base
+	env     []string
+	held    string // what holds the number of processes
+	cgroup  *pidsCgroup
+
+	channel *net.UnixConn
+
+	// held for reading while descriptors are used, so that none is closed,
+	// and its number given to another file, meanwhile
+	open      sync.RWMutex
+	pidfd     int   // of the keeper; -1 when it was waited for
+	fds       []int // one per place of base, O_PATH; nil at the end
+	projectFD int   // one of fds
+
+	nextID atomic.Uint64
+	mu     sync.Mutex
+	runs   map[uint64]chan event
+	failed error         // why no more runs can be started
+	dead   chan struct{} // closed when the keeper and all beneath it are gone
+
+	active int       // runs; guarded by the manager
+	used   time.Time // when the last run started or ended; guarded by the manager
+}
+
+// newSession starts a keeper and waits for its root.
+func newSession(m *Manager, c Caller, project string, root unix.Stat_t) (*session, error) {
+	cache, err := m.cacheDir(c, project)
+	if err != nil {
+		return nil, err
+	}
+	b, err := newBase(c, project, cache, m.shell)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{m: m, caller: c, project: project, root: root, base: b, env: environment(c, b.view),
+		held: "rlimit", pidfd: -1, projectFD: -1, runs: map[uint64]chan event{}, dead: make(chan struct{})}
+	if err := s.start(); err != nil {
+		s.abort()
+		return nil, err
+	}
+	go s.listen()
+	return s, nil
+}
+
+// start goes through the steps drawn in keeper.h.
+func (s *session) start() error {
+	pid, err := s.spawn()
+	if err != nil {
+		return &Unavailable{Layer: "keeper", Err: err}
+	}
+	// the first process ends when the keeper is made, or on an error
+	defer func() {
+		if err != nil {
+			s.channel.Close()
+		}
+		var status unix.WaitStatus
+		unix.Wait4(pid, &status, 0, nil)
+	}()
+	if s.caller.UID == 0 {
+		s.cgroup, err = s.m.pids.add(rand.Text(), pid, s.m.limits.Processes+8)
+		if err != nil {
+			err = &Unavailable{Layer: "process limit", Err: fmt.Errorf("root's processes can only be counted by a pids cgroup: %w", err),
+				Fix: "mount the pids cgroup controller, or run as a user that is not root"}
+			return err
+		}
+		s.held = s.m.pids.held
+	}
+	s.channel.SetDeadline(time.Now().Add(startDeadline))
+	if err = s.sendInit(); err != nil {
+		return err
+	}
+	for {
+		var e event
+		var fds []int
+		e, fds, err = s.receive(true)
+		if err != nil {
+			return err
+		}
+		switch e.kind {
+		case C.MSG_USERNS:
+			err = s.mapIDs(pid)
+		case C.MSG_KEEPER:
+			err = s.keepPidfd(fds)
+		case C.MSG_READY:
+			err = s.ready(fds)
+			s.channel.SetDeadline(time.Time{})
+			return err
+		case C.MSG_FAIL:
+			err = s.explain(e.fail)
+		default:
+			err = &Unavailable{Layer: "keeper", Err: errProtocol}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// explain adds to a failed step of the session's plan what it was about.
+func (s *session) explain(f failure) error {
+	err := f.err()
+	var u *Unavailable
+	if errors.As(err, &u) && (f.step == C.STEP_SOURCE || f.step == C.STEP_PLAN) && int(f.index) < len(s.base.ops) {
+		u.Err = fmt.Errorf("%s: %w", s.base.ops[f.index].a, u.Err)
+	}
+	return err
+}
+
+// spawn starts this binary as the keeper, see keeper.c. It runs on the
+// manager's own thread: the keeper dies with its parent thread.
+func (s *session) spawn() (int, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	ours := os.NewFile(uintptr(pair[0]), "keeper")
+	theirs := os.NewFile(uintptr(pair[1]), "channel")
+	defer ours.Close()
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return 0, err
+	}
+	s.channel = conn.(*net.UnixConn)
+	var pid int
+	s.m.onThread(func() {
+		null := s.m.null.Fd()
+		pid, err = syscall.ForkExec("/proc/self/exe", []string{"pinfold-keeper"}, &syscall.ProcAttr{
+			Dir: "/", Env: []string{}, Files: []uintptr{null, null, uintptr(2), theirs.Fd()},
+		})
+	})
+	return pid, err
+}
+
+// sendInit sends the session's plan, in a memfd since it holds whole files.
+func (s *session) sendInit() error {
+	plan, err := sealed("plan", s.encodeInit())
+	if err != nil {
+		return &Unavailable{Layer: "keeper", Err: err}
+	}
+	defer plan.Close()
+	f := s.m.filters
+	return s.send(begin(0), C.MSG_INIT, 0, int(f[0].Fd()), int(f[1].Fd()), int(f[2].Fd()), int(plan.Fd()))
+}
+
+func (s *session) encodeInit() []byte {
+	var m message
+	setting := uint32(C.SETTING_USER)
+	if s.m.system {
+		setting = C.SETTING_SYSTEM
+	}
+	m.u32(setting)
+	m.u32(s.caller.UID)
+	m.u32(s.caller.GID)
+	m.u32(uint32(len(s.caller.Groups)))
+	m.u32(uint32(len(s.base.ops)))
+	m.u32(uint32(len(s.base.places)))
+	for _, g := range s.caller.Groups {
+		m.u32(g)
+	}
+	m.str(s.project)
+	m.str(s.base.view.Home)
+	for _, o := range s.base.ops {
+		m.op(o)
+	}
+	for _, p := range s.base.places {
+		m.str(p.path)
+	}
+	return m
+}
+
+// sealed returns a memfd that holds the content and cannot be changed.
+func sealed(name string, content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err = f.Write(content); err == nil {
+		err = seal(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func seal(f *os.File) error {
+	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	return err
+}
+
+func (s *session) send(m message, kind uint32, id uint64, fds ...int) error {
+	b, err := m.end(kind, id)
+	if err != nil {
+		return &Unavailable{Layer: "keeper", Err: err}
+	}
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if _, _, err := s.channel.WriteMsgUnix(b, oob, nil); err != nil {
+		return &Unavailable{Layer: "keeper", Err: err}
+	}
+	return nil
+}
+
+// receive reads one message, with descriptors where they are expected.
+func (s *session) receive(withFDs bool) (event, []int, error) {
+	var buf [256]byte
+	var oob []byte
+	if withFDs {
+		oob = make([]byte, unix.CmsgSpace(4*C.FDS_MAX))
+	}
+	n, oobn, _, _, err := s.channel.ReadMsgUnix(buf[:], oob)
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return event{}, nil, &Unavailable{Layer: "keeper", Err: err}
+	}
+	fds, err := parseRights(oob[:oobn])
+	e, parseErr := parseEvent(buf[:n])
+	if err = errors.Join(err, parseErr); err != nil {
+		closeAll(fds)
+		return event{}, nil, &Unavailable{Layer: "keeper", Err: err}
+	}
+	return e, fds, nil
+}
+
+func parseRights(oob []byte) ([]int, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for i := range messages {
+		got, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			return fds, err
+		}
+		fds = append(fds, got...)
+	}
+	return fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// mapIDs maps the caller's uid, gid and groups, each to itself: only root of
+// the parent namespace may map more than one (user_namespaces(7)).
+func (s *session) mapIDs(pid int) error {
+	seen := map[uint32]bool{}
+	var gids strings.Builder
+	for _, g := range append([]uint32{s.caller.GID}, s.caller.Groups...) {
+		if !seen[g] {
+			seen[g] = true
+			fmt.Fprintf(&gids, "%d %d 1\n", g, g)
+		}
+	}
+	dir := "/proc/" + strconv.Itoa(pid)
+	err := os.WriteFile(dir+"/uid_map", fmt.Appendf(nil, "%d %d 1\n", s.caller.UID, s.caller.UID), 0)
+	if err == nil {
+		err = os.WriteFile(dir+"/gid_map", []byte(gids.String()), 0)
+	}
+	if err != nil {
+		return &Unavailable{Layer: "user namespace", Err: err}
+	}
+	return s.send(begin(0), C.MSG_MAPPED, 0)
+}
+
+func (s *session) keepPidfd(fds []int) error {
+	if len(fds) != 1 || s.pidfd >= 0 {
+		closeAll(fds)
+		return &Unavailable{Layer: "keeper", Err: errProtocol}
+	}
+	s.pidfd = fds[0]
+	return nil
+}
+
+// ready takes the places' descriptors and checks that the project that was
+// mounted is the one that was looked at.
+func (s *session) ready(fds []int) error {
+	if len(fds) != len(s.base.places) || s.pidfd < 0 {
+		closeAll(fds)
+		return &Unavailable{Layer: "keeper", Err: errProtocol}
+	}
+	s.fds = fds
+	for i, p := range s.base.places {
+		if p.kind == placeProject {
+			s.projectFD = fds[i]
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(s.projectFD, &st); err != nil || st.Dev != s.root.Dev || st.Ino != s.root.Ino {
+		return &ProjectError{Path: s.project, Err: errors.New("replaced while the sandbox was made; try again")}
+	}
+	return nil
+}
+
+// listen hands what the keeper says to the runs, until the keeper is gone.
+func (s *session) listen() {
+	var err error
+	for {
+		var e event
+		e, _, err = s.receive(false)
+		if err != nil {
+			break
+		}
+		s.mu.Lock()
+		run, ok := s.runs[e.id]
+		if e.kind == C.MSG_GONE {
+			delete(s.runs, e.id)
+		}
+		s.mu.Unlock()
+		if !ok || e.kind != C.MSG_STARTED && e.kind != C.MSG_GONE {
+			err = &Unavailable{Layer: "keeper", Err: errProtocol}
+			break
+		}
+		select {
+		case run <- e: // room for one of each
+		default:
+			err = &Unavailable{Layer: "keeper", Err: errProtocol}
+		}
+		if err != nil {
+			break
+		}
+	}
+	s.mu.Lock()
+	if s.failed == nil {
+		s.failed = err
+	}
+	s.mu.Unlock()
+	s.end()
+	close(s.dead)
+}
+
+// end kills the keeper and waits: it is pid 1 of the session, so that the kernel
+// ends everything beneath it before it can be waited for.
+func (s *session) end() {
+	s.kill()
+	s.open.Lock()
+	if s.pidfd >= 0 {
+		for {
+			if err := unix.Waitid(unix.P_PIDFD, s.pidfd, nil, unix.WEXITED|unix.WALL, nil); err != unix.EINTR {
+				break
+			}
+		}
+		unix.Close(s.pidfd)
+		s.pidfd = -1
+	}
+	closeAll(s.fds)
+	s.fds, s.projectFD = nil, -1
+	s.open.Unlock()
+	s.channel.Close()
+	s.cgroup.remove()
+}
+
+// kill makes the keeper end now.
+func (s *session) kill() {
+	s.open.RLock()
+	defer s.open.RUnlock()
+	if s.pidfd >= 0 {
+		unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
+	}
+}
+
+// abort is end for a session that never became ready.
+func (s *session) abort() {
+	if s.channel != nil {
+		s.end()
+	}
+}
+
+// close ends the session and every run in it.
+func (s *session) close() {
+	s.mu.Lock()
+	if s.failed == nil {
+		s.failed = errClosed
+	}
+	s.mu.Unlock()
+	s.kill()
+	<-s.dead // listen does the rest
+}
+
+var errClosed = errors.New("the session was closed")
+
+// usable reports whether runs can still be started.
+func (s *session) usable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed == nil
+}
+
+// register makes a run known before the keeper can speak of it.
+func (s *session) register() (uint64, chan event, error) {
+	id := s.nextID.Add(1)
+	c := make(chan event, 2)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		return 0, nil, s.failed
+	}
+	s.runs[id] = c
+	return id, c, nil
+}
+
+func (s *session) signal(id uint64, sig syscall.Signal) {
+	m := begin(8)
+	m.u32(uint32(sig))
+	m.u32(0)
+	s.send(m, C.MSG_KILL, id)
+}
+
+// cacheDir makes the directories of the caches of a caller and project.
+func (m *Manager) cacheDir(c Caller, project string) (string, error) {
+	top := filepath.Join(m.stateDir, "cache", strconv.Itoa(int(c.UID)))
+	dir := filepath.Join(top, cacheName(project))
+	// the parents belong to the daemon, so that nobody can put a link there
+	if err := os.MkdirAll(top, 0o711); err != nil {
+		return "", &Unavailable{Layer: "mount view", Err: err}
+	}
+	if err := os.Mkdir(dir, 0o700); err == nil {
+		if m.system {
+			err = os.Chown(dir, int(c.UID), int(c.GID))
+		}
+		if err != nil {
+			return "", &Unavailable{Layer: "mount view", Err: err}
+		}
+	} else if !errors.Is(err, os.ErrExist) {
+		return "", &Unavailable{Layer: "mount view", Err: err}
+	}
+	err := c.Do(func() error {
+		for _, name := range homeCaches {
+			if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", &Unavailable{Layer: "mount view", Err: err}
+	}
+	return dir, nil
+}
+
+func statInode(path string) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
+	return st.Ino, err
+}
+
+// procFD is a path that opens what the descriptor is open on.
+func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

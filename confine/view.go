@@ -1,0 +1,420 @@
+package confine
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	attrRO     = unix.MOUNT_ATTR_RDONLY
+	attrNoexec = unix.MOUNT_ATTR_NOEXEC
+	attrLocked = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+)
+
+// A View is what a command of a caller sees besides its project, as far as a
+// decision depends on it.
+type View struct {
+	Home     string   // HOME inside
+	Path     []string // PATH inside, in order
+	Readable []string // roots outside the project that are shown
+	Writable []string // roots outside the project that every command may write
+}
+
+// systemTrees are shown as the host has them, read-only.
+var systemTrees = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"}
+
+// libraryTrees stay executable under a pinned grant: shared libraries and the
+// loader are mapped from them. On systems that keep libraries in /usr/lib64
+// alone, /usr/lib holds programs.
+var libraryTrees = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib", "/lib64", "/nix/store"}
+
+// etcFiles are copied, etcTrees shown: what programs need to run, nothing that
+// tells of the machine's users or steers a program beyond its defaults.
+var (
+	etcFiles = []string{"ld.so.cache", "ld.so.conf", "localtime", "timezone", "os-release", "debian_version", "mime.types",
+		"magic", "protocols", "services", "rpc", "ethertypes", "shells", "inputrc", "locale.alias", "manpath.config", "lsb-release"}
+	etcTrees = []string{"alternatives", "ld.so.conf.d", "ssl/certs", "ca-certificates", "pki/tls/certs", "terminfo", "fonts", "perl",
+		"python3", "python3.11", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "chromium.d", "maven"}
+)
+
+// homeTools are toolchains and package stores in the caller's home, shown
+// read-only where they exist: programs and libraries, never configuration.
+var homeTools = []string{"go/bin", "go/pkg/mod", ".cargo/bin", ".cargo/registry", ".cargo/git", ".rustup", ".nvm/versions", ".pyenv",
+	".rbenv", ".volta", ".bun/bin", ".deno/bin", ".local/bin", ".local/lib", ".local/pipx", ".local/share/pnpm",
+	".local/share/fnm", ".local/share/mise", ".sdkman/candidates"}
+
+// homeCaches persist per caller and project, writable under ExecAny only.
+var homeCaches = []string{".cache", ".npm", ".m2", ".gradle", ".yarn"}
+
+// pathInHome go before the system's directories in PATH.
+var pathInHome = []string{".local/bin", ".cargo/bin", "go/bin", ".pyenv/shims", ".pyenv/bin", ".volta/bin", ".bun/bin", ".deno/bin", ".rbenv/shims"}
+
+var pathOfSystem = []string{"/usr/local/go/bin", "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+
+// scratch are the directories for temporary files, each a file system of the
+// session.
+var scratch = []string{"/tmp", "/var/tmp"}
+
+// homeOf returns HOME inside: the caller's own, but for homes that lie where
+// the new root has something else.
+func homeOf(c Caller) string {
+	home := filepath.Clean(c.Home)
+	if !filepath.IsAbs(home) || home == "/" {
+		return "/home/user"
+	}
+	for _, top := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix", "/etc", "/dev", "/proc", "/sys", "/run", "/tmp", "/var/tmp", "/.pinfold"} {
+		if within(home, top) {
+			return "/home/user"
+		}
+	}
+	return home
+}
+
+// within reports whether path is dir or lies beneath it; both are clean.
+func within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
+}
+
+// viewOf finds what there is of the toolchains, with the caller's rights.
+func viewOf(c Caller, project string) (View, []string, error) {
+	v := View{Home: homeOf(c)}
+	var tools []string
+	err := c.Do(func() error {
+		for _, t := range homeTools {
+			if isDir(filepath.Join(c.Home, t)) && !within(project, filepath.Join(c.Home, t)) {
+				tools = append(tools, t)
+			}
+		}
+		if isDir(filepath.Join(c.Home, ".nvm/versions")) {
+			nodes, _ := filepath.Glob(filepath.Join(c.Home, ".nvm/versions/node/*/bin"))
+			slices.Sort(nodes)
+			if len(nodes) > 0 {
+				v.Path = append(v.Path, filepath.Join(v.Home, strings.TrimPrefix(nodes[len(nodes)-1], c.Home)))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return View{}, nil, err
+	}
+	for _, p := range pathInHome {
+		if slices.ContainsFunc(tools, func(t string) bool { return within(p, t) }) {
+			v.Path = append(v.Path, filepath.Join(v.Home, p))
+		}
+	}
+	for _, p := range pathOfSystem {
+		if isDir(p) {
+			v.Path = append(v.Path, p)
+		}
+	}
+	for _, t := range systemTrees {
+		if isDir(t) {
+			v.Readable = append(v.Readable, t)
+		}
+	}
+	for _, t := range tools {
+		v.Readable = append(v.Readable, filepath.Join(v.Home, t))
+	}
+	for _, t := range homeCaches {
+		v.Readable = append(v.Readable, filepath.Join(v.Home, t))
+	}
+	for _, s := range scratch {
+		if !within(project, s) {
+			v.Writable = append(v.Writable, s)
+		}
+	}
+	return v, tools, nil
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}
+
+// A place is a directory of the new root that the keeper hands a descriptor of,
+// for Landlock rules.
+type place struct {
+	path string
+	kind placeKind
+}
+
+type placeKind uint8
+
+const (
+	placeRoot    placeKind = iota // the new root, to find programs beneath
+	placeRead                     // programs, libraries, configuration
+	placeTool                     // a toolchain in the home
+	placeCache                    // written under ExecAny
+	placeDev                      // device nodes
+	placeScratch                  // written by every command
+	placeHome                     // the home itself
+	placeProject
+)
+
+// A base is the plan of a session's root: what the keeper does, and the places
+// that it hands back.
+type base struct {
+	ops    []op
+	places []place
+	view   View
+	made   map[string]bool // directories that exist in the new root
+	mounts []string        // beneath these nothing can be made
+}
+
+func (b *base) do(o op) { b.ops = append(b.ops, o) }
+
+// dir makes a directory with its parents, unless a mounted tree has them.
+func (b *base) dir(path string) {
+	if b.made[path] || path == "/" {
+		return
+	}
+	for _, m := range b.mounts {
+		if within(path, m) {
+			return
+		}
+	}
+	b.dir(filepath.Dir(path))
+	b.do(op{kind: opDir, a: path, arg: 0o755})
+	b.made[path] = true
+}
+
+func (b *base) bind(source, path string, attr uint64, kind placeKind) {
+	b.dir(path)
+	b.do(op{kind: opBind, a: path, b: source, set: attr | attrLocked})
+	b.mounts = append(b.mounts, path)
+	b.places = append(b.places, place{path, kind})
+}
+
+func (b *base) tmpfs(path, options string, attr uint64) {
+	b.dir(path)
+	b.do(op{kind: opTmpfs, a: path, b: options, set: attr | attrLocked})
+}
+
+// newBase plans the root of a session. Everything is read-only and noexec but
+// what the comments say; a command's own plan loosens that in its own copy.
+func newBase(c Caller, project, cache string, shell shell) (*base, error) {
+	view, tools, err := viewOf(c, project)
+	if err != nil {
+		return nil, err
+	}
+	b := &base{view: view, made: map[string]bool{"/proc": true}}
+	b.places = append(b.places, place{"/", placeRoot})
+	b.canaries()
+	b.system(shell)
+	if err := b.etc(c, project); err != nil {
+		return nil, err
+	}
+	b.do(op{kind: opDir, a: "/dev", arg: 0o755})
+	b.do(op{kind: opDev, a: "/dev"})
+	b.do(op{kind: opAttr, a: "/dev", set: attrRO | attrNoexec | unix.MOUNT_ATTR_NOSUID})
+	b.mounts = append(b.mounts, "/dev")
+	b.places = append(b.places, place{"/dev", placeDev})
+	b.dir("/run")
+	for _, s := range scratch {
+		b.tmpfs(s, "mode=1777,size=1g,nr_inodes=200k", attrNoexec)
+		b.places = append(b.places, place{s, placeScratch})
+	}
+	b.home(c, project, cache, tools)
+	b.pinParents(project)
+	b.bind(project, project, attrRO|attrNoexec, placeProject)
+	// last: nothing more is made in them
+	b.do(op{kind: opAttr, a: b.view.Home, set: attrRO})
+	b.do(op{kind: opAttr, a: "/", set: attrRO})
+	return b, nil
+}
+
+// pinParents keeps the way to a project below a scratch directory: its first
+// part becomes a read-only mount, which nobody can rename or remove.
+func (b *base) pinParents(project string) {
+	for _, s := range scratch {
+		if !within(project, s) {
+			continue
+		}
+		b.dir(filepath.Dir(project))
+		first, _, more := strings.Cut(strings.TrimPrefix(project, s+"/"), "/")
+		if more {
+			b.dir(project)
+			b.do(op{kind: opRebind, a: filepath.Join(s, first), set: attrRO})
+		}
+	}
+}
+
+// canaries are what the probe tries: on a mount that would allow it, so that
+// only Landlock stands in the way.
+func (b *base) canaries() {
+	b.tmpfs("/.pinfold", "mode=0755,size=64k", 0)
+	b.do(op{kind: opFile, a: "/.pinfold/read", b: "canary\n", arg: 0o644})
+	b.do(op{kind: opFile, a: "/.pinfold/write", b: "canary\n", arg: 0o666})
+	b.do(op{kind: opFile, a: "/.pinfold/exec", b: "no program at all\n", arg: 0o755})
+	b.mounts = append(b.mounts, "/.pinfold")
+}
+
+func (b *base) system(shell shell) {
+	for _, t := range systemTrees {
+		st, err := os.Lstat(t)
+		switch {
+		case err != nil:
+		case st.Mode()&os.ModeSymlink != 0: // /bin → usr/bin
+			target, err := os.Readlink(t)
+			if err == nil {
+				b.do(op{kind: opLink, a: t, b: target})
+				b.mounts = append(b.mounts, t)
+			}
+		case st.IsDir():
+			b.bind(t, t, attrRO|attrNoexec, placeRead)
+		}
+	}
+	// what is mapped executable under every grant: libraries and bash
+	for _, t := range libraryTrees {
+		if real, err := filepath.EvalSymlinks(t); err == nil && real == t {
+			b.do(op{kind: opRebind, a: t, clear: attrNoexec})
+		}
+	}
+	b.do(op{kind: opRebind, a: shell.path, clear: attrNoexec})
+	if !slices.ContainsFunc(libraryTrees, func(t string) bool { return within(shell.loader, t) }) && shell.loader != "" {
+		b.do(op{kind: opRebind, a: shell.loader, clear: attrNoexec})
+	}
+}
+
+func (b *base) etc(c Caller, project string) error {
+	b.dir("/etc")
+	b.places = append(b.places, place{"/etc", placeRead})
+	file := func(name, content string) {
+		b.dir(filepath.Dir("/etc/" + name))
+		b.do(op{kind: opFile, a: "/etc/" + name, b: content, arg: 0o644})
+	}
+	var group strings.Builder
+	for _, g := range slices.Concat([]uint32{c.GID}, c.Groups) {
+		if g != 0 {
+			fmt.Fprintf(&group, "g%d:x:%d:\n", g, g)
+		}
+	}
+	passwd := "root:x:0:0:root:/root:/bin/bash\n"
+	if c.UID != 0 {
+		passwd += fmt.Sprintf("%s:x:%d:%d::%s:/bin/bash\n", userName(c), c.UID, c.GID, b.view.Home)
+	}
+	file("passwd", passwd+"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n")
+	file("group", "root:x:0:\n"+group.String()+"nogroup:x:65534:\n")
+	file("hosts", "127.0.0.1 localhost pinfold\n::1 localhost\n")
+	file("hostname", "pinfold\n")
+	file("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")
+	file("resolv.conf", "")
+	file("machine-id", "")
+	file("gitconfig", gitConfig(project))
+	for _, name := range etcFiles {
+		// the real file, where /etc has a link to it
+		content, err := os.ReadFile("/etc/" + name)
+		if err == nil && len(content) < 1<<20 {
+			file(name, string(content))
+		}
+	}
+	for _, name := range etcTrees {
+		if isDir("/etc/" + name) {
+			b.bind("/etc/"+name, "/etc/"+name, attrRO|attrNoexec, placeRead)
+		}
+	}
+	return nil
+}
+
+func userName(c Caller) string {
+	if c.Name == "" || strings.ContainsAny(c.Name, ":\n/ ") {
+		return "user"
+	}
+	return c.Name
+}
+
+// gitConfig is git's system configuration inside: nothing in it names a program.
+// A fresh mount has other device numbers, which git would take for changed files.
+func gitConfig(project string) string {
+	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(project)
+	return fmt.Sprintf("[core]\n\tcheckStat = minimal\n[safe]\n\tdirectory = \"%s\"\n", quoted)
+}
+
+// home is a directory without configuration: toolchains and caches only.
+func (b *base) home(c Caller, project, cache string, tools []string) {
+	home := b.view.Home
+	b.tmpfs(home, "mode=0755,size=16m", attrNoexec)
+	b.places = append(b.places, place{home, placeHome})
+	for _, t := range tools {
+		b.bind(filepath.Join(c.Home, t), filepath.Join(home, t), attrRO|attrNoexec, placeTool)
+	}
+	for _, t := range homeCaches {
+		if path := filepath.Join(home, t); !within(project, path) {
+			b.bind(filepath.Join(cache, t), path, attrRO|attrNoexec, placeCache)
+		}
+	}
+}
+
+// A shell is bash on this machine.
+type shell struct {
+	path   string // symlinks followed
+	loader string // the program interpreter of its ELF header, symlinks followed; "" when it is static
+}
+
+func findShell() (shell, error) {
+	path, err := filepath.EvalSymlinks("/bin/bash")
+	if err != nil {
+		path, err = filepath.EvalSymlinks("/usr/bin/bash")
+	}
+	if err != nil {
+		return shell{}, &Unavailable{Layer: "shell", Err: err, Fix: "install bash as /bin/bash"}
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		return shell{}, &Unavailable{Layer: "shell", Err: err}
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		name := make([]byte, p.Filesz)
+		if _, err := p.ReadAt(name, 0); err != nil {
+			return shell{}, &Unavailable{Layer: "shell", Err: err}
+		}
+		loader, err := filepath.EvalSymlinks(string(bytes.TrimRight(name, "\x00")))
+		if err != nil {
+			return shell{}, &Unavailable{Layer: "shell", Err: err}
+		}
+		return shell{path, loader}, nil
+	}
+	return shell{path: path}, nil
+}
+
+// environment is what a command starts with: an allow list, nothing of the
+// daemon's or the caller's own.
+func environment(c Caller, v View) []string {
+	tmp := "/tmp"
+	if len(v.Writable) > 0 {
+		tmp = v.Writable[0]
+	}
+	name := userName(c)
+	if c.UID == 0 {
+		name = "root"
+	}
+	env := []string{
+		"HOME=" + v.Home, "USER=" + name, "LOGNAME=" + name, "SHELL=/bin/bash",
+		"PATH=" + strings.Join(v.Path, ":"), "TMPDIR=" + tmp, "LANG=C.UTF-8", "TERM=dumb",
+		// no terminal: pagers and prompts would wait for nobody
+		"PAGER=cat", "GIT_PAGER=cat", "GIT_TERMINAL_PROMPT=0", "DEBIAN_FRONTEND=noninteractive",
+		// a status that may not write the index must not try to
+		"GIT_OPTIONAL_LOCKS=0",
+		// there is no network: say so at once
+		"GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-modcacherw", "CARGO_NET_OFFLINE=true",
+		"npm_config_offline=true", "npm_config_update_notifier=false", "PIP_NO_INDEX=1", "PIP_DISABLE_PIP_VERSION_CHECK=1",
+	}
+	if !slices.Contains(v.Readable, filepath.Join(v.Home, "go/pkg/mod")) {
+		env = append(env, "GOMODCACHE="+filepath.Join(v.Home, ".cache/go-mod"))
+	}
+	return env
+}
+
+var errNoPlace = errors.New("no such place in the session's root")
