@@ -15,6 +15,7 @@ const (
 	NotFound               Code = "NOT_FOUND"               // no such thing, or not the caller's
 	Timeout                Code = "TIMEOUT"                 // the run's time was over; output so far is kept
 	LimitExceeded          Code = "LIMIT_EXCEEDED"          // the run wrote more than it may; output so far is kept
+	Interrupted            Code = "INTERRUPTED"             // the run was ended from outside; output so far is kept
 	ConfinementUnavailable Code = "CONFINEMENT_UNAVAILABLE" // a layer of the confinement is missing; it was not run
 	TraceUnavailable       Code = "TRACE_UNAVAILABLE"       // the decision could not be recorded; it was not run
 	Busy                   Code = "BUSY"                    // too many at once; try again later
@@ -31,6 +32,7 @@ var statuses = map[Code]int{
 	NotFound:               404,
 	Timeout:                200,
 	LimitExceeded:          200,
+	Interrupted:            200,
 	ConfinementUnavailable: 503,
 	TraceUnavailable:       503,
 	Busy:                   429,

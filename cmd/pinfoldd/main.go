@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pinfold/pinfold/api"
+	"github.com/pinfold/pinfold/cmd/pinfoldd/server"
+	"github.com/pinfold/pinfold/confine"
+	"github.com/pinfold/pinfold/policy"
+	"github.com/pinfold/pinfold/trace"
+)
+
+// Set by make build.
+var (
+	version = "dev"
+	build   = "dev"
+)
+
+const (
+	systemState = "/var/lib/pinfold"
+	userIdle    = 15 * time.Minute
+	endTime     = 15 * time.Second // for runs to end when the daemon does
+	traceFile   = "trace.ndjson"
+	logFile     = "pinfoldd.log"
+	maxLog      = 1 << 20 // bytes at which a log is begun anew
+)
+
+// options are the flags.
+type options struct {
+	user          bool
+	socket, state string
+	idle          time.Duration
+	readyFD       int
+}
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+func run(args []string) int {
+	var o options
+	flags := flag.NewFlagSet("pinfoldd", flag.ContinueOnError)
+	flags.BoolVar(&o.user, "user", false, "serve the calling user only, without privilege")
+	flags.StringVar(&o.socket, "socket", "", "listen on this `path` (default "+api.SystemSocket+", or the user's)")
+	flags.StringVar(&o.state, "state", "", "keep trace and caches in this `directory` (default "+systemState+", or $XDG_STATE_HOME/pinfold)")
+	flags.DurationVar(&o.idle, "idle", -1, "end after so long without a request; 0 is never (default 15m with --user, else 0)")
+	flags.IntVar(&o.readyFD, "ready-fd", -1, "started on demand: say on this `descriptor` that the daemon serves, or why not")
+	showVersion := flags.Bool("version", false, "print the version and exit")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	case flags.NArg() > 0:
+		fmt.Fprintf(os.Stderr, "pinfoldd: takes no operands, see pinfoldd --help\n")
+		return 2
+	}
+	if *showVersion {
+		fmt.Printf("pinfoldd %s (%s)\n", version, build)
+		return 0
+	}
+	ready := openReady(o.readyFD)
+	if err := serve(o, ready); err != nil {
+		ready.failed(err)
+		fmt.Fprintf(os.Stderr, "pinfoldd: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// serve runs the daemon to its end.
+func serve(o options, ready *readiness) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	defer stop()
+	if err := makeDir(filepath.Dir(o.socket), o.socketDirMode()); err != nil {
+		return err
+	}
+	if err := makeDir(o.state, o.stateMode()); err != nil {
+		return err
+	}
+	lock, err := o.lock(ctx, ready)
+	if err != nil || lock == nil {
+		return err
+	}
+	defer lock.release()
+	logger, err := o.openLog(ready)
+	if err != nil {
+		return err
+	}
+	return o.serveLocked(ctx, ready, logger)
+}
+
+// complete fills in what the flags leave open.
+func (o *options) complete() error {
+	if !o.user && os.Geteuid() != 0 {
+		return errors.New("the daemon of a machine runs as root; start pinfoldd --user for one of your own")
+	}
+	if o.socket == "" {
+		o.socket = api.SystemSocket
+		if o.user {
+			o.socket = api.UserSocket()
+		}
+	}
+	if o.state == "" {
+		o.state = systemState
+		if o.user {
+			var err error
+			if o.state, err = userState(); err != nil {
+				return err
+			}
+		}
+	}
+	if o.idle < 0 {
+		o.idle = 0
+		if o.user {
+			o.idle = userIdle
+		}
+	}
+	var err1, err2 error
+	o.socket, err1 = filepath.Abs(o.socket)
+	o.state, err2 = filepath.Abs(o.state)
+	if len(o.socket) > 107 {
+		return fmt.Errorf("%s: is too long for a socket, which takes 107 bytes", o.socket)
+	}
+	return errors.Join(err1, err2)
+}
+
+func (o *options) socketDirMode() os.FileMode {
+	if o.user {
+		return 0o700
+	}
+	return 0o755
+}
+
+// stateMode lets callers of a machine's daemon pass through to their caches.
+func (o *options) stateMode() os.FileMode {
+	if o.user {
+		return 0o700
+	}
+	return 0o711
+}
+
+// openLog returns where the daemon logs: stderr, or a file of its own when it
+// was started on demand.
+func (o *options) openLog(ready *readiness) (*log.Logger, error) {
+	out := io.Writer(os.Stderr)
+	flags := 0
+	if ready.onDemand() {
+		name := filepath.Join(o.state, logFile)
+		how := os.O_APPEND
+		if info, err := os.Lstat(name); err == nil && info.Size() > maxLog {
+			how = os.O_TRUNC
+		}
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW|how, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		out, flags = f, log.LstdFlags|log.LUTC
+	}
+	return log.New(out, "pinfoldd: ", flags|log.Lmsgprefix), nil
+}
+
+// serveLocked runs the daemon while it holds its lock.
+func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log.Logger) (err error) {
+	rules, err := policy.Default()
+	if err != nil {
+		return err
+	}
+	manager, err := confine.New(confine.Config{StateDir: o.state})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, manager.Close()) }()
+	records, recovery, err := trace.Open(trace.Options{
+		Path: filepath.Join(o.state, traceFile), Mode: o.traceMode(), Version: version, Build: build, Setting: manager.Setting()})
+	if err != nil {
+		return fmt.Errorf("the trace cannot be opened: %w", err)
+	}
+	defer func() { err = errors.Join(err, records.Close()) }()
+	if recovery != nil {
+		logger.Printf("the trace was repaired: %d torn bytes, %d interrupted runs, breaks of the chain: %q",
+			recovery.TornBytes, recovery.Interrupted, recovery.Breaks)
+	}
+	config := server.Config{
+		Confiner: manager, Policy: rules, Trace: records, Version: version, Build: build,
+		OnDemand: ready.onDemand(), Log: logger,
+	}
+	if o.user {
+		uid := uint32(os.Geteuid())
+		config.OnlyUID = &uid
+	}
+	if config.StateDir, err = filepath.EvalSymlinks(o.state); err != nil {
+		return err
+	}
+	socketDir, err := filepath.EvalSymlinks(filepath.Dir(o.socket))
+	if err != nil {
+		return err
+	}
+	config.Socket = filepath.Join(socketDir, filepath.Base(o.socket))
+	listener, err := o.listen()
+	if err != nil {
+		return err
+	}
+	ready.ok()
+	logger.Printf("serves %s (%s daemon, version %s, build %s)", o.socket, manager.Setting(), version, build)
+	return serveUntil(ctx, server.New(config), listener, o.idle)
+}
+
+func (o *options) traceMode() os.FileMode {
+	if o.user {
+		return 0o600
+	}
+	return 0o640
+}
+
+// serveUntil serves until ctx ends or the daemon is idle, and then ends in
+// order: no more connections, every run ended and recorded.
+func serveUntil(ctx context.Context, s *server.Server, l *net.UnixListener, idle time.Duration) error {
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if idle > 0 {
+		go func() {
+			s.AwaitIdle(ctx, idle)
+			cancel()
+		}()
+	}
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	end, cancelEnd := context.WithTimeout(context.Background(), endTime)
+	defer cancelEnd()
+	return s.Shutdown(end)
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// userState returns the state directory of the calling user.
+func userState() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "pinfold"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("%w; name a state directory with --state", err)
+	}
+	return filepath.Join(home, ".local", "state", "pinfold"), nil
+}
+
+// makeDir makes the directory, and what is missing above it, and checks that it
+// is the daemon's own and that nobody else can write in it.
+func makeDir(dir string, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	err := os.Mkdir(dir, mode)
+	if err == nil {
+		return os.Chmod(dir, mode) // whatever the umask
+	}
+	if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return fmt.Errorf("%s: must be a directory that belongs to uid %d and that nobody else can write", dir, os.Geteuid())
+	}
+	return nil
+}
+
+// A lock is held by the one daemon that may listen on a socket.
+type lock struct {
+	file *os.File
+	path string
+}
+
+// release removes the lock's file and lets go of it.
+func (l *lock) release() {
+	_ = os.Remove(l.path)
+	_ = l.file.Close()
+}
+
+// lock takes the lock of the socket. A daemon that was started on demand waits
+// for another one to end, or finds that it serves, says so and gets no lock.
+func (o *options) lock(ctx context.Context, ready *readiness) (*lock, error) {
+	name := o.socket + ".lock"
+	for end := time.Now().Add(endTime); ; {
+		l, err := tryLock(name)
+		if l != nil || err != nil {
+			return l, err
+		}
+		if !ready.onDemand() || time.Now().After(end) {
+			return nil, fmt.Errorf("%s: another pinfoldd serves there", o.socket)
+		}
+		if c, err := net.Dial("unix", o.socket); err == nil {
+			_ = c.Close()
+			ready.ok()
+			return nil, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// tryLock returns nil and no error when another process holds the lock.
+func tryLock(name string) (*lock, error) {
+	for {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil && sameFile(f, name) {
+			return &lock{f, name}, nil
+		}
+		_ = f.Close()
+		switch {
+		case err == nil: // removed by who held it before: once more
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return nil, nil
+		default:
+			return nil, fmt.Errorf("lock %s: %w", name, err)
+		}
+	}
+}
+
+// sameFile reports whether the name still leads to the open file.
+func sameFile(f *os.File, name string) bool {
+	a, err1 := f.Stat()
+	b, err2 := os.Lstat(name)
+	return err1 == nil && err2 == nil && os.SameFile(a, b)
+}
+
+// listen makes the socket, in the place of one that a dead daemon left: the lock
+// is held, so that nobody listens there.
+func (o *options) listen() (*net.UnixListener, error) {
+	if info, err := os.Lstat(o.socket); err == nil {
+		if info.Mode().Type() != os.ModeSocket {
+			return nil, fmt.Errorf("%s: exists and is no socket", o.socket)
+		}
+		if err := os.Remove(o.socket); err != nil {
+			return nil, err
+		}
+	}
+	mode := os.FileMode(0o666)
+	if o.user {
+		mode = 0o600
+	}
+	// Nobody may connect before the mode is right. Nothing else runs yet that
+	// the umask could matter to.
+	old := unix.Umask(0o177)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: o.socket})
+	unix.Umask(old)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(o.socket, mode); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// A readiness is where the daemon says that it serves. The client that started
+// it reads one line: "ready", or what went wrong.
+type readiness struct{ pipe *os.File }
+
+// openReady takes the descriptor; a negative one means that nobody waits.
+func openReady(fd int) *readiness {
+	if fd < 0 {
+		return &readiness{}
+	}
+	unix.CloseOnExec(fd)
+	return &readiness{os.NewFile(uintptr(fd), "ready")}
+}
+
+// onDemand reports whether a client started the daemon.
+func (r *readiness) onDemand() bool { return r.pipe != nil }
+
+func (r *readiness) ok()              { r.say("ready") }
+func (r *readiness) failed(err error) { r.say(err.Error()) }
+
+// say writes the line, once.
+func (r *readiness) say(line string) {
+	if r.pipe != nil {
+		_, _ = fmt.Fprintln(r.pipe, line) // who waited may be gone
+		_ = r.pipe.Close()
+	}
+}

@@ -1,0 +1,321 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/pinfold/pinfold/api"
+	"github.com/pinfold/pinfold/confine"
+	"github.com/pinfold/pinfold/policy"
+	"github.com/pinfold/pinfold/trace"
+)
+
+// check answers POST /v1/check.
+func (s *Server) check(w http.ResponseWriter, r *http.Request, p *peer) *failure {
+	body, f := readBody(w, r)
+	if f != nil {
+		return f
+	}
+	req, invalid := api.ParseCheck(body)
+	if invalid != nil {
+		return refuse(invalid)
+	}
+	sl, f := s.enter(p.uid)
+	if f != nil {
+		return f
+	}
+	defer sl.drop()
+	v := s.judge(r.Context(), question{s.users.caller(p), req.Project, req.Command, req.Cwd}, sl)
+	if v.err != nil {
+		return refuse(v.err)
+	}
+	s.answer(w, http.StatusOK, &api.CheckAnswer{Success: true,
+		Decision: wireDecision(&v.decision, s.Policy.Hash()), Grant: wireGrant(&v.decision.Grant)})
+	return nil
+}
+
+// exec answers POST /v1/exec.
+func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure {
+	body, f := readBody(w, r)
+	if f != nil {
+		return f
+	}
+	req, invalid := api.ParseExec(body)
+	if invalid != nil {
+		return refuse(invalid)
+	}
+	sl, f := s.enter(p.uid)
+	if f != nil {
+		return f
+	}
+	defer sl.drop()
+	caller := s.users.caller(p)
+	v := s.judge(r.Context(), question{caller, req.Project, req.Command, req.Cwd}, sl)
+	if v.err != nil && v.err.Code != api.ParseError {
+		return refuse(v.err)
+	}
+	j, f := s.record(&req, p, v)
+	if f != nil {
+		return f
+	}
+	j.ctx, j.caller = r.Context(), caller
+	if accepts(r, api.NDJSON) {
+		j.stream(w)
+		return nil
+	}
+	return j.collect(w, req.OutputLimit)
+}
+
+// accepts reports whether the request asks for the media type by name.
+func accepts(r *http.Request, mediaType string) bool {
+	for _, header := range r.Header.Values("Accept") {
+		for part := range strings.SplitSeq(header, ",") {
+			if t, _, err := mime.ParseMediaType(part); err == nil && t == mediaType {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// newRun returns the id of a run: 28 hexadecimal digits, the later the greater.
+func newRun() string {
+	var id [14]byte
+	binary.BigEndian.PutUint64(id[:8], uint64(time.Now().UnixMilli())<<16)
+	_, _ = rand.Read(id[6:]) // never fails
+	return hex.EncodeToString(id[:])
+}
+
+// A job is a command that was allowed and recorded.
+type job struct {
+	server   *Server
+	ctx      context.Context
+	caller   confine.Caller
+	verdict  verdict
+	timeout  time.Duration
+	id       string
+	decision *api.Decision
+	grant    *api.Grant
+	run      *trace.Run
+}
+
+// record puts the decision on the trace. It returns a job when the command may
+// run, and else the refusal.
+func (s *Server) record(req *api.ExecRequest, p *peer, v verdict) (*job, *failure) {
+	d := &v.decision
+	j := &job{server: s, verdict: v, id: newRun(), timeout: d.Timeout, grant: wireGrant(&d.Grant)}
+	if req.TimeoutMS > 0 {
+		j.timeout = time.Duration(req.TimeoutMS) * time.Millisecond
+	}
+	refused := v.err // a parse error
+	if refused == nil {
+		j.decision = wireDecision(d, s.Policy.Hash())
+		refused = refusal(d)
+	} else {
+		// Nothing was judged, so that nothing is granted: the zero decision.
+		j.decision = &api.Decision{Verdict: policy.Deny.String(), Risk: policy.High.String(), Rules: []string{}, Reasons: []api.Reason{}, Policy: s.Policy.Hash()}
+	}
+	record := trace.Decided{
+		Run:              j.id,
+		Args:             trace.Args{Command: req.Command},
+		RiskLevel:        j.decision.Risk,
+		ApprovalRequired: refused != nil && refused.Code == api.ApprovalRequired,
+		Approved:         refused == nil,
+		PolicyDecision:   j.decision.Verdict,
+		RiskReason:       riskReason(d),
+		Caller:           trace.Caller{UID: p.uid, GID: p.gid, PID: p.pid, Executable: p.executable},
+		Project:          v.project,
+		Cwd:              v.dir,
+		Text:             j.decision.Text,
+		Rules:            j.decision.Rules,
+		Reasons:          j.decision.Reasons,
+		Grant:            j.grant,
+		Policy:           j.decision.Policy,
+		TimeoutMS:        j.timeout.Milliseconds(),
+	}
+	if refused != nil {
+		record.ErrorType = errorType(refused)
+		record.RiskReason = refused.Message
+	}
+	var err error
+	if j.run, err = s.Trace.Decide(record); err != nil {
+		s.Log.Printf("the trace cannot be written: %v", err)
+		return nil, refuse(&api.Error{Code: api.TraceUnavailable, Message: "the decision could not be recorded, so nothing was run", Retryable: true,
+			RecommendedAction: "tell the administrator: the daemon's log says why"})
+	}
+	if refused != nil {
+		f := &failure{err: refused, run: j.id}
+		if v.err == nil {
+			f.decision = j.decision
+		}
+		return nil, f
+	}
+	return j, nil
+}
+
+// riskReason returns the first reason with the decision's risk.
+func riskReason(d *policy.Decision) string {
+	for _, r := range d.Reasons {
+		if r.Risk == d.Risk && r.Verdict == d.Verdict {
+			return r.Message
+		}
+	}
+	for _, r := range d.Reasons {
+		if r.Risk == d.Risk {
+			return r.Message
+		}
+	}
+	return ""
+}
+
+// errorType returns the trace's name of an error: the code in small letters.
+func errorType(e *api.Error) string {
+	if e == nil {
+		return ""
+	}
+	return strings.ToLower(string(e.Code))
+}
+
+// start runs the command and records how it ended. The error says that nothing
+// was started; the outcome's error, what ended it early. output says, once the
+// command has ended, how much it wrote and what of that the answer leaves out.
+func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), output func() (trace.Output, api.Truncated)) (*api.Outcome, *api.Error) {
+	recorded := false
+	defer func() {
+		if !recorded { // a panic, which net/http takes from here
+			_ = j.run.Finish(trace.Finished{ErrorType: errorType(&api.Error{Code: api.Internal}), Detail: "the daemon failed"})
+		}
+	}()
+	r := confine.Request{
+		Caller: j.caller, Project: j.verdict.project, Dir: j.verdict.dir, Text: j.verdict.decision.Text,
+		Grant: j.verdict.decision.Grant, Timeout: j.timeout, Stdout: stdout, Stderr: stderr,
+	}
+	if started != nil {
+		r.Started = func(receipt confine.Receipt) { started(wireReceipt(&receipt)) }
+	}
+	out, err := j.server.Confiner.Run(j.ctx, r)
+	var final trace.Finished
+	var outcome *api.Outcome
+	var failed *api.Error
+	if err != nil {
+		failed = j.server.notStarted(err)
+		final.ErrorType, final.Detail = errorType(failed), failed.Message
+	} else {
+		outcome = j.outcome(&out)
+		var cut api.Truncated
+		final.Output, cut = output()
+		outcome.Truncated = cut
+		if cut != (api.Truncated{}) {
+			final.Truncated = &cut
+		}
+		final.ErrorType = errorType(outcome.Error)
+		if outcome.Error != nil {
+			final.Detail = outcome.Error.Message
+		}
+		final.ExitCode, final.Signal, final.Receipt, final.Usage = outcome.ExitCode, outcome.Signal, outcome.Receipt, outcome.Usage
+	}
+	recorded = true
+	if err := j.run.Finish(final); err != nil {
+		j.server.Log.Printf("the outcome of a run waits to be recorded: %v", err)
+	}
+	return outcome, failed
+}
+
+// outcome returns how the command ended as it travels, without the streams.
+func (j *job) outcome(out *confine.Outcome) *api.Outcome {
+	o := &api.Outcome{
+		Run: j.id, Decision: j.decision, Grant: j.grant,
+		Receipt: wireReceipt(&out.Receipt), Usage: wireUsage(&out.Usage),
+		Error: endedEarly(out.Ended, j.timeout),
+	}
+	o.Success = o.Error == nil
+	if o.Error != nil {
+		changed := !j.verdict.decision.Grant.ReadOnly()
+		o.StateChanged = &changed
+	}
+	if out.Signal != "" {
+		o.Signal = &out.Signal
+	} else if out.ExitCode >= 0 && out.Ended != confine.EndedKeeper {
+		o.ExitCode = &out.ExitCode
+	}
+	return o
+}
+
+// notStarted returns the error of a command that was not started.
+func (s *Server) notStarted(err error) *api.Error {
+	if u, ok := errors.AsType[*confine.Unavailable](err); ok {
+		return &api.Error{Code: api.ConfinementUnavailable, Message: u.Error(), RecommendedAction: firstOf(u.Fix, "pinfold doctor shows every layer and how to get it")}
+	}
+	if p, ok := errors.AsType[*confine.ProjectError](err); ok {
+		return api.InvalidField("project", "cannot be used: "+p.Err.Error())
+	}
+	switch {
+	case errors.Is(err, confine.ErrBusy):
+		return &api.Error{Code: api.Busy, Message: err.Error(), Retryable: true, RecommendedAction: "wait for one of your commands to end"}
+	case errors.Is(err, context.Canceled):
+		return &api.Error{Code: api.Interrupted, Message: "the run was canceled before it started", Retryable: true}
+	}
+	return &api.Error{Code: api.Internal, Message: "the command could not be started: " + err.Error()}
+}
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// collect runs the job and answers with one JSON object.
+func (j *job) collect(w http.ResponseWriter, outputLimit *int) *failure {
+	limit := api.DefaultOutputLimit
+	if outputLimit != nil {
+		limit = *outputLimit
+	}
+	stdout, stderr := newExcerpt(limit), newExcerpt(limit)
+	var result api.Result
+	var encoding api.Encoding
+	outcome, failed := j.start(stdout, stderr, nil, func() (trace.Output, api.Truncated) {
+		var cut api.Truncated
+		result.Stdout, encoding.Stdout, cut.Stdout = stdout.result()
+		result.Stderr, encoding.Stderr, cut.Stderr = stderr.result()
+		return trace.Output{StdoutBytes: stdout.size, StderrBytes: stderr.size}, cut
+	})
+	if failed != nil {
+		return &failure{err: failed, run: j.id, decision: j.decision}
+	}
+	result.Outcome = *outcome
+	if encoding != (api.Encoding{}) {
+		result.Encoding = &encoding
+	}
+	j.server.answer(w, http.StatusOK, &result)
+	return nil
+}
+
+// stream runs the job and answers with events.
+func (j *job) stream(w http.ResponseWriter) {
+	s := newStream(w)
+	defer s.close()
+	s.event(api.DecidedEvent{Event: api.EventDecided, Run: j.id, Decision: j.decision, Grant: j.grant})
+	stdout := &eventWriter{stream: s, kind: api.EventStdout}
+	stderr := &eventWriter{stream: s, kind: api.EventStderr}
+	outcome, failed := j.start(stdout, stderr, func(receipt *api.Receipt) {
+		s.event(api.StartedEvent{Event: api.EventStarted, Run: j.id, Receipt: receipt})
+	}, func() (trace.Output, api.Truncated) {
+		return trace.Output{StdoutBytes: stdout.size, StderrBytes: stderr.size}, api.Truncated{}
+	})
+	if failed != nil {
+		unchanged := false
+		outcome = &api.Outcome{Error: failed, StateChanged: &unchanged, Run: j.id, Decision: j.decision, Grant: j.grant}
+	}
+	stdout.flush()
+	stderr.flush()
+	s.event(api.FinishedEvent{Event: api.EventFinished, Outcome: *outcome})
+}

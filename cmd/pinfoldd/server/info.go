@@ -1,0 +1,188 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pinfold/pinfold/api"
+	"github.com/pinfold/pinfold/confine"
+	"github.com/pinfold/pinfold/trace"
+)
+
+const (
+	layersLife = time.Minute      // how long a probe of the layers is believed
+	probeTime  = 20 * time.Second // for such a probe
+)
+
+// health answers GET /healthz.
+func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ *peer) *failure {
+	s.answer(w, http.StatusOK, struct {
+		Success bool `json:"success"`
+	}{true})
+	return nil
+}
+
+// openAPI answers GET /v1/openapi.yaml.
+func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request, _ *peer) *failure {
+	head := w.Header()
+	head.Set("Content-Type", "application/yaml")
+	head.Set("Content-Length", strconv.Itoa(len(api.OpenAPI)))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
+	_, _ = w.Write([]byte(api.OpenAPI)) // the client may be gone
+	return nil
+}
+
+// status answers GET /v1/status.
+func (s *Server) status(w http.ResponseWriter, r *http.Request, p *peer) *failure {
+	sl, f := s.enter(p.uid)
+	if f != nil {
+		return f
+	}
+	defer sl.drop()
+	answer := &api.Status{
+		Success: true, Version: s.Version, Build: s.Build, Setting: s.Confiner.Setting(), OnDemand: s.OnDemand,
+		Policy: s.Policy.Hash(), Ready: true, Layers: []api.Layer{},
+	}
+	for _, l := range s.probe(r.Context(), p) {
+		answer.Layers = append(answer.Layers, api.Layer{Name: l.Name, OK: l.OK, Detail: l.Detail, Fix: l.Fix})
+		answer.Ready = answer.Ready && l.OK
+	}
+	answer.Sessions = s.Confiner.Sessions()
+	s.answer(w, http.StatusOK, answer)
+	return nil
+}
+
+// A layerCache remembers what the probes of the layers found.
+type layerCache struct {
+	mu    sync.Mutex // held while probing: one probe at a time
+	byUID map[uint32]probed
+}
+
+type probed struct {
+	layers []confine.Layer
+	until  time.Time
+}
+
+// probe returns the layers that commands of the peer have here.
+func (s *Server) probe(ctx context.Context, p *peer) []confine.Layer {
+	s.layers.mu.Lock()
+	defer s.layers.mu.Unlock()
+	if known, ok := s.layers.byUID[p.uid]; ok && time.Now().Before(known.until) {
+		return known.layers
+	}
+	project, err := s.probeProject(p)
+	if err != nil {
+		return []confine.Layer{{Name: "state directory", Detail: err.Error(), Fix: "let the daemon make directories in its state directory"}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	layers := s.Confiner.Layers(ctx, s.users.caller(p), project)
+	if ctx.Err() == nil {
+		if len(s.layers.byUID) >= 1024 {
+			clear(s.layers.byUID)
+		}
+		s.layers.byUID[p.uid] = probed{layers, time.Now().Add(layersLife)}
+	}
+	return layers
+}
+
+// probeProject returns an empty directory of the peer's own.
+func (s *Server) probeProject(p *peer) (string, error) {
+	parent := filepath.Join(s.StateDir, "probe")
+	dir := filepath.Join(parent, strconv.FormatUint(uint64(p.uid), 10))
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+	}{{parent, 0o711}, {dir, 0o700}} {
+		if err := os.Mkdir(d.path, d.mode); err != nil && !os.IsExist(err) {
+			return "", err
+		}
+	}
+	// Only the daemon writes in there, so that nobody can have put a link there.
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return "", err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return "", fmt.Errorf("%s: is not a directory", dir)
+	}
+	if st.Uid != p.uid || st.Gid != p.gid {
+		return dir, os.Lchown(dir, int(p.uid), int(p.gid))
+	}
+	return dir, nil
+}
+
+// readTrace answers GET /v1/trace.
+func (s *Server) readTrace(w http.ResponseWriter, r *http.Request, p *peer) *failure {
+	q, invalid := traceQuery(r.URL.RawQuery)
+	if invalid != nil {
+		return refuse(invalid)
+	}
+	q.UID = p.uid
+	sl, f := s.enter(p.uid)
+	if f != nil {
+		return f
+	}
+	defer sl.drop()
+	records, complete, err := s.Trace.Read(r.Context(), q)
+	if err != nil {
+		s.Log.Printf("the trace cannot be read: %v", err)
+		return refuse(&api.Error{Code: api.TraceUnavailable, Message: "the trace could not be read", Retryable: true})
+	}
+	if records == nil {
+		records = []json.RawMessage{}
+	}
+	s.answer(w, http.StatusOK, &api.TraceAnswer{Success: true, Records: records, Complete: complete})
+	return nil
+}
+
+// traceQuery reads the query of a trace request.
+func traceQuery(raw string) (trace.Query, *api.Error) {
+	q := trace.Query{Limit: api.DefaultTraceLimit}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return q, api.InvalidField("query", "is not well formed")
+	}
+	for name, list := range values {
+		switch {
+		case len(list) > 1:
+			return q, api.InvalidField("query", "names a parameter more than once")
+		case name == "run":
+			q.Run = list[0]
+			if !isRun(q.Run) {
+				return q, api.InvalidField("run", "must be the id of a run")
+			}
+		case name == "limit":
+			q.Limit, err = strconv.Atoi(list[0])
+			if err != nil || q.Limit < 1 || q.Limit > api.MaxTraceLimit {
+				return q, api.InvalidField("limit", fmt.Sprintf("must be a whole number from 1 to %d", api.MaxTraceLimit))
+			}
+		default:
+			return q, api.InvalidField("query", "has a parameter other than run and limit")
+		}
+	}
+	return q, nil
+}
+
+// isRun reports whether s looks like what newRun returns.
+func isRun(s string) bool {
+	if len(s) != 28 {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

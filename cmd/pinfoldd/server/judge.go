@@ -1,0 +1,110 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pinfold/pinfold/api"
+	"github.com/pinfold/pinfold/confine"
+	"github.com/pinfold/pinfold/policy"
+	"github.com/pinfold/pinfold/shparse"
+)
+
+// A question is a command to be judged.
+type question struct {
+	caller                confine.Caller
+	project, command, cwd string
+}
+
+// A verdict is what came of a question. Where err is not nil, what comes after
+// the step that failed is not set.
+type verdict struct {
+	project  string // symlinks followed
+	dir      string // relative to it
+	decision policy.Decision
+	err      *api.Error
+}
+
+// judge answers the question within judgeTime: what hangs in the project's file
+// system hangs on without the request, in the caller's slot.
+func (s *Server) judge(ctx context.Context, q question, sl *slot) verdict {
+	result := make(chan verdict, 1)
+	sl.hold()
+	go func() {
+		defer sl.drop()
+		defer func() {
+			if p := recover(); p != nil {
+				s.Log.Printf("panic in a decision: %v", p)
+				result <- verdict{err: &api.Error{Code: api.Internal, Message: "the command could not be judged"}}
+			}
+		}()
+		result <- s.judgeNow(q)
+	}()
+	late := time.NewTimer(judgeTime)
+	defer late.Stop()
+	select {
+	case v := <-result:
+		return v
+	case <-ctx.Done():
+		return verdict{err: &api.Error{Code: api.Interrupted, Message: "the request was canceled", Retryable: true}}
+	case <-late.C:
+		return verdict{err: &api.Error{Code: api.Timeout, Message: "the project's file system does not answer", Retryable: true,
+			RecommendedAction: "see whether ls works in the project"}}
+	}
+}
+
+// judgeNow finds the project, parses and decides.
+func (s *Server) judgeNow(q question) (v verdict) {
+	internal := func(what string, err error) verdict {
+		return verdict{err: &api.Error{Code: api.Internal, Message: fmt.Sprintf("%s: %v", what, err)}}
+	}
+	if err := q.caller.Do(func() error {
+		v.project, v.err = findProject(q.project, q.caller, s.StateDir, s.Socket)
+		return nil
+	}); err != nil {
+		return internal("act as the caller", err)
+	}
+	if v.err != nil {
+		return v
+	}
+	view, err := s.Confiner.View(q.caller, v.project) // acts as the caller itself
+	if err != nil {
+		return internal("see what the command would see", err)
+	}
+	if err := q.caller.Do(func() error {
+		s.decide(&v, q, view)
+		return nil
+	}); err != nil {
+		return internal("act as the caller", err)
+	}
+	return v
+}
+
+// decide parses and decides in the project of v, on a thread of the caller's.
+func (s *Server) decide(v *verdict, q question, view confine.View) {
+	t := &tree{project: v.project, private: slices.Concat(alwaysPrivate, view.Writable)}
+	if v.dir, v.err = t.findDir(q.cwd); v.err != nil {
+		return
+	}
+	script, err := shparse.Parse(q.command)
+	if err != nil {
+		v.err = parseError(err)
+		return
+	}
+	v.decision = s.Policy.Decide(script, policy.Env{
+		Project: v.project, Dir: v.dir, Home: view.Home, Path: view.Path,
+		Readable: view.Readable, Writable: view.Writable, Files: t,
+	})
+}
+
+func parseError(err error) *api.Error {
+	e := &api.Error{Code: api.ParseError, Message: err.Error(), RecommendedAction: "correct the shell syntax"}
+	if where, ok := errors.AsType[*shparse.Error](err); ok {
+		e.Message = where.Message
+		e.At = &api.At{Line: where.Line, Column: where.Column, Text: where.Text}
+	}
+	return e
+}

@@ -1,0 +1,313 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pinfold/pinfold/api"
+	"github.com/pinfold/pinfold/confine"
+	"github.com/pinfold/pinfold/policy"
+	"github.com/pinfold/pinfold/shparse"
+	"github.com/pinfold/pinfold/trace"
+)
+
+const (
+	maxRuns    = 16               // commands of one caller at once, checks included
+	maxHeaders = 16 << 10         // bytes of a request's head
+	readTime   = 10 * time.Second // for a request's head, and again for its body
+	keepTime   = 2 * time.Minute  // a connection without a request
+	judgeTime  = 5 * time.Second  // for what is looked up in the project
+)
+
+// A Confiner runs commands: a [confine.Manager].
+type Confiner interface {
+	Run(ctx context.Context, r confine.Request) (confine.Outcome, error)
+	Layers(ctx context.Context, c confine.Caller, project string) []confine.Layer
+	View(c confine.Caller, project string) (confine.View, error)
+	Setting() string
+	Sessions() int
+}
+
+// A Decider decides on commands: a [policy.Policy].
+type Decider interface {
+	Decide(s *shparse.Script, env policy.Env) policy.Decision
+	Hash() string
+}
+
+// Config is what a server is made of.
+type Config struct {
+	Confiner Confiner
+	Policy   Decider
+	Trace    *trace.Log
+	Version  string // of the daemon
+	Build    string // id of the daemon's build
+	OnDemand bool   // started by a client
+	// OnlyUID, if not nil, is the only user that is served.
+	OnlyUID *uint32
+	// StateDir is the daemon's directory, which callers can pass through, and
+	// Socket is where it listens; symlinks are followed in both. No project may
+	// hold either of them, nor lie in StateDir.
+	StateDir, Socket string
+	// Log gets what an administrator should know; never a command.
+	Log *log.Logger
+}
+
+// A Server serves the API. Make it with New.
+type Server struct {
+	Config
+	http   *http.Server
+	cancel context.CancelFunc // ends every run
+	users  users
+	layers layerCache
+
+	runsMu sync.Mutex
+	runs   map[uint32]int // by uid
+
+	active atomic.Int64 // requests being served
+	last   atomic.Int64 // when the last one ended, in Unix nanoseconds
+}
+
+// New returns a server that serves nothing yet.
+func New(c Config) *Server {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{Config: c, cancel: cancel, runs: map[uint32]int{}}
+	s.users.known = map[uint32]account{}
+	s.layers.byUID = map[uint32]probed{}
+	s.last.Store(time.Now().UnixNano())
+	s.http = &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: readTime,
+		IdleTimeout:       keepTime,
+		MaxHeaderBytes:    maxHeaders,
+		ConnContext:       withPeer,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          c.Log,
+	}
+	return s
+}
+
+// Serve serves the connections of l until Shutdown, and then returns nil.
+func (s *Server) Serve(l *net.UnixListener) error {
+	if err := s.http.Serve(newListener(l)); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Shutdown stops accepting, ends every run and waits until each is recorded and
+// answered, or ctx ends.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.cancel()
+	return s.http.Shutdown(ctx)
+}
+
+// AwaitIdle returns when no request has been served for d, or ctx ends.
+func (s *Server) AwaitIdle(ctx context.Context, d time.Duration) {
+	for wait := d; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		wait = d - time.Since(time.Unix(0, s.last.Load()))
+		if s.active.Load() > 0 {
+			wait = d
+		}
+		if wait <= 0 {
+			return
+		}
+	}
+}
+
+// A handler answers one kind of request. The error that it returns is the
+// answer.
+type handler func(s *Server, w http.ResponseWriter, r *http.Request, p *peer) *failure
+
+// A failure is an answer that is an error.
+type failure struct {
+	err      *api.Error
+	status   int // 0 for the code's own
+	run      string
+	decision *api.Decision
+	changed  bool
+}
+
+// routes maps method and path to what answers.
+var routes = map[string]map[string]handler{
+	"/v1/exec":         {http.MethodPost: (*Server).exec},
+	"/v1/check":        {http.MethodPost: (*Server).check},
+	"/v1/status":       {http.MethodGet: (*Server).status},
+	"/v1/trace":        {http.MethodGet: (*Server).readTrace},
+	"/v1/openapi.yaml": {http.MethodGet: (*Server).openAPI},
+	"/healthz":         {http.MethodGet: (*Server).health},
+}
+
+// ServeHTTP implements [http.Handler]. The connection must be one that the
+// server's own listener accepted.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.active.Add(1)
+	defer func() {
+		s.last.Store(time.Now().UnixNano())
+		s.active.Add(-1)
+	}()
+	head := w.Header()
+	head.Set(api.HeaderBuild, s.Build)
+	if s.OnDemand {
+		head.Set(api.HeaderOnDemand, "1")
+	}
+	if f := s.route(w, r); f != nil {
+		s.fail(w, f)
+	}
+}
+
+func (s *Server) route(w http.ResponseWriter, r *http.Request) *failure {
+	p, ok := r.Context().Value(peerKey{}).(*peer)
+	if !ok {
+		return refuse(&api.Error{Code: api.PermissionDenied, Message: "it is not known who you are"})
+	}
+	if s.OnlyUID != nil && p.uid != *s.OnlyUID {
+		return refuse(&api.Error{Code: api.PermissionDenied, Message: "this daemon serves only the user who started it",
+			RecommendedAction: "use the system daemon, or start one of your own"})
+	}
+	methods, ok := routes[r.URL.Path]
+	if !ok {
+		return refuse(&api.Error{Code: api.NotFound, Message: "there is nothing at this path",
+			RecommendedAction: "GET /v1/openapi.yaml lists what there is"})
+	}
+	h, ok := methods[r.Method]
+	if !ok {
+		return &failure{err: api.InvalidField("method", "this path takes another method"), status: http.StatusMethodNotAllowed}
+	}
+	return h(s, w, r, p)
+}
+
+func refuse(e *api.Error) *failure { return &failure{err: e} }
+
+// buffers holds *bytes.Buffer for answers.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// fail answers with an error.
+func (s *Server) fail(w http.ResponseWriter, f *failure) {
+	if f.status == 0 {
+		f.status = f.err.Code.Status()
+	}
+	if f.status == http.StatusOK { // the code of a run that ended, but there was none
+		f.status = http.StatusServiceUnavailable
+	}
+	if f.err.Code == api.Internal {
+		s.Log.Printf("internal error: %s", f.err.Message)
+	}
+	s.answer(w, f.status, &api.ErrorAnswer{Error: f.err, StateChanged: f.changed, Run: f.run, Decision: f.decision})
+}
+
+// answer sends v as JSON, within writeTime for each 64 KiB.
+func (s *Server) answer(w http.ResponseWriter, status int, v any) {
+	b := buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if b.Cap() <= 256<<10 {
+			b.Reset()
+			buffers.Put(b)
+		}
+	}()
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		s.Log.Printf("internal error: encode %T: %v", v, err)
+		return // nothing was written: net/http closes without an answer
+	}
+	head := w.Header()
+	head.Set("Content-Type", api.JSON)
+	head.Set("Content-Length", strconv.Itoa(b.Len()))
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
+	w.WriteHeader(status)
+	for first := true; b.Len() > 0; first = false {
+		if !first {
+			_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
+		}
+		if _, err := w.Write(b.Next(writePiece)); err != nil {
+			return // the client is gone
+		}
+	}
+}
+
+// readBody reads the request's body, at most [api.MaxRequest] bytes.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *failure) {
+	tooLarge := func() *failure {
+		w.Header().Set("Connection", "close")
+		return &failure{err: api.InvalidField("body", "must be at most "+strconv.Itoa(api.MaxRequest)+" bytes"),
+			status: http.StatusRequestEntityTooLarge}
+	}
+	if r.ContentLength > api.MaxRequest {
+		return nil, tooLarge()
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(readTime))
+	var body []byte
+	var err error
+	if r.ContentLength >= 0 {
+		body = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(r.Body, body)
+		if err == nil {
+			_, err = r.Body.Read(make([]byte, 1)) // sees the end, so that the connection is watched
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+		}
+	} else {
+		body, err = io.ReadAll(io.LimitReader(r.Body, api.MaxRequest+1))
+	}
+	_ = rc.SetReadDeadline(time.Time{})
+	if err != nil {
+		return nil, refuse(api.InvalidField("body", "did not arrive whole within "+readTime.String()))
+	}
+	if len(body) > api.MaxRequest {
+		return nil, tooLarge()
+	}
+	return body, nil
+}
+
+// A slot is the right to use the daemon for one command. It is held by the
+// request and by what it may leave behind, and free when all have dropped it.
+type slot struct {
+	holders atomic.Int32
+	free    func()
+}
+
+func (s *slot) hold() { s.holders.Add(1) }
+
+func (s *slot) drop() {
+	if s.holders.Add(-1) == 0 {
+		s.free()
+	}
+}
+
+// enter takes a slot of the caller's, held once.
+func (s *Server) enter(uid uint32) (*slot, *failure) {
+	s.runsMu.Lock()
+	defer s.runsMu.Unlock()
+	if s.runs[uid] >= maxRuns {
+		return nil, refuse(&api.Error{Code: api.Busy, Message: "you have " + strconv.Itoa(maxRuns) + " commands under way, which is the most",
+			Retryable: true, RecommendedAction: "wait for one of them to end"})
+	}
+	s.runs[uid]++
+	sl := &slot{free: func() {
+		s.runsMu.Lock()
+		defer s.runsMu.Unlock()
+		if s.runs[uid]--; s.runs[uid] == 0 {
+			delete(s.runs, uid)
+		}
+	}}
+	sl.hold()
+	return sl, nil
+}

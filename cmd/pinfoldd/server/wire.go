@@ -1,0 +1,134 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pinfold/pinfold/api"
+	"github.com/pinfold/pinfold/confine"
+	"github.com/pinfold/pinfold/policy"
+)
+
+// The longest time is the same for who asks and for who decides.
+var _ = [1]struct{}{}[api.MaxTimeout-policy.MaxTimeout]
+
+// wireDecision returns the decision as it travels.
+func wireDecision(d *policy.Decision, hash string) *api.Decision {
+	return &api.Decision{
+		Verdict:   d.Verdict.String(),
+		Risk:      d.Risk.String(),
+		Rules:     notNil(d.Rules),
+		Reasons:   wireReasons(d.Reasons),
+		TimeoutMS: d.Timeout.Milliseconds(),
+		Text:      d.Text,
+		Policy:    hash,
+	}
+}
+
+func wireReasons(reasons []policy.Reason) []api.Reason {
+	out := make([]api.Reason, len(reasons))
+	for i, r := range reasons {
+		out[i] = api.Reason{
+			Rule: r.Rule, Verdict: r.Verdict.String(), Risk: r.Risk.String(), Message: r.Message, Suggest: r.Suggest,
+			At: api.At{Line: r.Span.Line, Column: r.Span.Column, Text: r.Span.Text},
+		}
+	}
+	return out
+}
+
+func wireGrant(g *policy.Grant) *api.Grant {
+	return &api.Grant{
+		Write: notNil(g.Write), Protected: notNil(g.Protected), Exec: g.Exec, ExecAny: g.ExecAny,
+		Net: api.Net{Hosts: notNil(g.Net.Hosts)},
+	}
+}
+
+func wireReceipt(r *confine.Receipt) *api.Receipt {
+	return &api.Receipt{
+		Setting: r.Setting, UID: r.UID, GID: r.GID, LandlockABI: r.LandlockABI, Seccomp: r.Seccomp,
+		NoNewPrivs: r.NoNewPrivs, Namespaces: r.Namespaces, Layers: notNil(r.Layers),
+		Limits: api.Limits{
+			Processes: r.Limits.Processes, ProcessesHeld: r.Limits.ProcessesHeld,
+			FileBytes: r.Limits.FileBytes, OpenFiles: r.Limits.OpenFiles,
+		},
+	}
+}
+
+func wireUsage(u *confine.Usage) *api.Usage {
+	return &api.Usage{
+		WallMS: milliseconds(u.Wall), UserMS: milliseconds(u.User), SystemMS: milliseconds(u.System),
+		MaxRSSKiB: u.MaxRSSKiB,
+	}
+}
+
+// milliseconds keeps three decimals.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// notNil makes an absent list an empty one in JSON.
+func notNil(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+// decisive returns the first reason of the strictest verdict, nil when there is
+// none.
+func decisive(d *policy.Decision) *policy.Reason {
+	for i := range d.Reasons {
+		if d.Reasons[i].Verdict == d.Verdict {
+			return &d.Reasons[i]
+		}
+	}
+	return nil
+}
+
+// refusal returns the error of a decision that does not allow, nil of one that
+// does.
+func refusal(d *policy.Decision) *api.Error {
+	e := &api.Error{Code: api.PermissionDenied, Message: "not allowed"}
+	switch d.Verdict {
+	case policy.Allow:
+		return nil
+	case policy.RequireApproval:
+		e.Code = api.ApprovalRequired
+		e.Message = "somebody would have to approve"
+		e.RecommendedAction = "ask a person to run it outside, or use a command that is allowed"
+	default:
+		e.RecommendedAction = "use a command that is allowed; pinfold check shows the decision without running anything"
+	}
+	if r := decisive(d); r != nil {
+		e.Message = r.Message
+		e.Rule = r.Rule
+		e.At = &api.At{Line: r.Span.Line, Column: r.Span.Column, Text: r.Span.Text}
+		if r.Suggest != "" {
+			e.RecommendedAction = r.Suggest
+		}
+	}
+	return e
+}
+
+// endedEarly returns the error of a run that did not end by itself, nil of one
+// that did.
+func endedEarly(ended confine.Ended, timeout time.Duration) *api.Error {
+	switch ended {
+	case confine.EndedItself:
+		return nil
+	case confine.EndedTimeout:
+		return &api.Error{
+			Code:              api.Timeout,
+			Message:           fmt.Sprintf("the command did not end within %v", timeout),
+			RecommendedAction: fmt.Sprintf("ask for more with timeout_ms, up to %d, or run less at once", api.MaxTimeout.Milliseconds()),
+		}
+	case confine.EndedOutput:
+		return &api.Error{
+			Code:              api.LimitExceeded,
+			Message:           fmt.Sprintf("the command wrote more than %d MiB", confine.DefaultOutputLimit>>20),
+			RecommendedAction: "let it write less, or into a file in the project",
+		}
+	case confine.EndedCaller:
+		return &api.Error{Code: api.Interrupted, Message: "the run was canceled", Retryable: true}
+	default:
+		return &api.Error{Code: api.Interrupted, Message: "the run's keeper ended; how the command ended is not known", Retryable: true}
+	}
+}
