@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // CancelGrace is how long a canceled call waits for the daemon to say how the
@@ -65,30 +66,51 @@ func (c *Client) Health(ctx context.Context) (Daemon, error) {
 	return d, err
 }
 
+// Connect makes sure that somebody who may be trusted listens, and returns what
+// is known of him without asking: process and user. The connection is kept for
+// the next call.
+func (c *Client) Connect(ctx context.Context) (Daemon, error) {
+	conn, err := c.take(ctx)
+	if err != nil {
+		return Daemon{}, err
+	}
+	c.put(conn)
+	return conn.peer, nil
+}
+
 // Exec runs a command and returns how it ended. When ctx is canceled the run is
 // canceled too. The error is an [*Error] when the daemon answered; the result
-// is then there too if the command had been started (TIMEOUT, LIMIT_EXCEEDED).
+// is then there too if the command had been started (TIMEOUT, LIMIT_EXCEEDED,
+// INTERRUPTED).
 func (c *Client) Exec(ctx context.Context, req ExecRequest) (*Result, error) {
-	var result Result
-	body, err := json.Marshal(req)
+	_, result, err := c.ExecJSON(ctx, req)
+	return result, err
+}
+
+// ExecJSON is Exec, and returns besides the answer as it came, nil when there
+// was none.
+func (c *Client) ExecJSON(ctx context.Context, req ExecRequest) ([]byte, *Result, error) {
+	body, err := encode(req, req.Project, req.Command, req.Cwd)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	err = c.call(ctx, "POST", "/v1/exec", JSON, body, func(r *response, _ Daemon) error {
-		_, err := readAnswer(r, &result)
+	var answer []byte
+	var result Result
+	err = c.call(ctx, "POST", "/v1/exec", JSON, body, func(r *response, _ Daemon) (err error) {
+		answer, err = readAnswer(r, &result)
 		return err
 	})
-	if result.Run == "" || result.Usage == nil {
-		return nil, err
+	if result.Usage == nil {
+		return answer, nil, err
 	}
-	return &result, err
+	return answer, &result, err
 }
 
 // Stream runs a command and calls f for each event, with Data decoded. The
 // error is an [*Error] when the command did not start; how a started one ended
 // is in the finished event. An error of f ends the run and is returned.
 func (c *Client) Stream(ctx context.Context, req ExecRequest, f func(*Event) error) error {
-	body, err := json.Marshal(req)
+	body, err := encode(req, req.Project, req.Command, req.Cwd)
 	if err != nil {
 		return err
 	}
@@ -124,16 +146,24 @@ func (c *Client) Stream(ctx context.Context, req ExecRequest, f func(*Event) err
 // Check asks how a command would be decided. The error is an [*Error] when the
 // daemon answered with one.
 func (c *Client) Check(ctx context.Context, req CheckRequest) (*CheckAnswer, error) {
-	body, err := json.Marshal(req)
+	_, answer, err := c.CheckJSON(ctx, req)
+	return answer, err
+}
+
+// CheckJSON is Check, and returns besides the answer as it came, nil when there
+// was none.
+func (c *Client) CheckJSON(ctx context.Context, req CheckRequest) ([]byte, *CheckAnswer, error) {
+	body, err := encode(req, req.Project, req.Command, req.Cwd)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return get[CheckAnswer](ctx, c, "POST", "/v1/check", body)
 }
 
 // Status asks what the daemon is and what this machine enforces.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
-	return get[Status](ctx, c, "GET", "/v1/status", nil)
+	_, answer, err := get[Status](ctx, c, "GET", "/v1/status", nil)
+	return answer, err
 }
 
 // Trace asks for the caller's own records: those of one run, or of all when run
@@ -150,20 +180,32 @@ func (c *Client) Trace(ctx context.Context, run string, limit int) (*TraceAnswer
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
-	return get[TraceAnswer](ctx, c, "GET", target, nil)
+	_, answer, err := get[TraceAnswer](ctx, c, "GET", target, nil)
+	return answer, err
 }
 
-// get makes one call whose answer is a T.
-func get[T any](ctx context.Context, c *Client, method, target string, body []byte) (*T, error) {
-	answer := new(T)
-	err := c.call(ctx, method, target, JSON, body, func(r *response, _ Daemon) error {
-		_, err := readAnswer(r, answer)
+// encode returns the request as JSON, which can hold its texts only when they
+// are valid UTF-8: other bytes would be replaced.
+func encode(req any, texts ...string) ([]byte, error) {
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return nil, InvalidField("body", "must be valid UTF-8")
+		}
+	}
+	return json.Marshal(req)
+}
+
+// get makes one call whose answer is a T, and returns it as it came too.
+func get[T any](ctx context.Context, c *Client, method, target string, body []byte) (raw []byte, answer *T, err error) {
+	answer = new(T)
+	err = c.call(ctx, method, target, JSON, body, func(r *response, _ Daemon) (err error) {
+		raw, err = readAnswer(r, answer)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return raw, nil, err
 	}
-	return answer, nil
+	return raw, answer, nil
 }
 
 // readAnswer reads the whole answer into v and returns it as it came, and the

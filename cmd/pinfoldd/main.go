@@ -187,7 +187,7 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 	}
 	defer func() { err = errors.Join(err, manager.Close()) }()
 	records, recovery, err := trace.Open(trace.Options{
-		Path: filepath.Join(o.state, traceFile), Mode: o.traceMode(), Version: version, Build: build, Setting: manager.Setting()})
+		Path: filepath.Join(o.state, traceFile), Mode: o.traceMode(), Version: version, Build: build, Setting: o.setting()})
 	if err != nil {
 		return fmt.Errorf("the trace cannot be opened: %w", err)
 	}
@@ -198,7 +198,7 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 	}
 	config := server.Config{
 		Confiner: manager, Policy: rules, Trace: records, Version: version, Build: build,
-		OnDemand: ready.onDemand(), Log: logger,
+		Setting: o.setting(), OnDemand: ready.onDemand(), Log: logger,
 	}
 	if o.user {
 		uid := uint32(os.Geteuid())
@@ -217,8 +217,16 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 		return err
 	}
 	ready.ok()
-	logger.Printf("serves %s (%s daemon, version %s, build %s)", o.socket, manager.Setting(), version, build)
+	logger.Printf("serves %s (%s daemon, version %s, build %s)", o.socket, o.setting(), version, build)
 	return serveUntil(ctx, server.New(config), listener, o.idle)
+}
+
+// setting says which promises hold.
+func (o *options) setting() string {
+	if o.user {
+		return "user"
+	}
+	return "system"
 }
 
 func (o *options) traceMode() os.FileMode {

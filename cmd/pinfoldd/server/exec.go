@@ -199,7 +199,7 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), output
 		Grant: j.verdict.decision.Grant, Timeout: j.timeout, Stdout: stdout, Stderr: stderr,
 	}
 	if started != nil {
-		r.Started = func(receipt confine.Receipt) { started(wireReceipt(&receipt)) }
+		r.Started = func(receipt confine.Receipt) { started(wireReceipt(&receipt, j.server.Setting)) }
 	}
 	out, err := j.server.Confiner.Run(j.ctx, r)
 	var final trace.Finished
@@ -233,7 +233,7 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), output
 func (j *job) outcome(out *confine.Outcome) *api.Outcome {
 	o := &api.Outcome{
 		Run: j.id, Decision: j.decision, Grant: j.grant,
-		Receipt: wireReceipt(&out.Receipt), Usage: wireUsage(&out.Usage),
+		Receipt: wireReceipt(&out.Receipt, j.server.Setting), Usage: wireUsage(&out.Usage),
 		Error: endedEarly(out.Ended, j.timeout),
 	}
 	o.Success = o.Error == nil

@@ -50,7 +50,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request, p *peer) *failur
 	}
 	defer sl.drop()
 	answer := &api.Status{
-		Success: true, Version: s.Version, Build: s.Build, Setting: s.Confiner.Setting(), OnDemand: s.OnDemand,
+		Success: true, Version: s.Version, Build: s.Build, Setting: s.Setting, OnDemand: s.OnDemand,
 		Policy: s.Policy.Hash(), Ready: true, Layers: []api.Layer{},
 	}
 	for _, l := range s.probe(r.Context(), p) {

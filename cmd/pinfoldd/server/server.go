@@ -34,7 +34,6 @@ type Confiner interface {
 	Run(ctx context.Context, r confine.Request) (confine.Outcome, error)
 	Layers(ctx context.Context, c confine.Caller, project string) []confine.Layer
 	View(c confine.Caller, project string) (confine.View, error)
-	Setting() string
 	Sessions() int
 }
 
@@ -51,7 +50,10 @@ type Config struct {
 	Trace    *trace.Log
 	Version  string // of the daemon
 	Build    string // id of the daemon's build
-	OnDemand bool   // started by a client
+	// Setting is "system" or "user": which promises hold. A user's own daemon
+	// makes the lesser ones also when that user is root.
+	Setting  string
+	OnDemand bool // started by a client
 	// OnlyUID, if not nil, is the only user that is served.
 	OnlyUID *uint32
 	// StateDir is the daemon's directory, which callers can pass through, and

@@ -43,9 +43,9 @@ func wireGrant(g *policy.Grant) *api.Grant {
 	}
 }
 
-func wireReceipt(r *confine.Receipt) *api.Receipt {
+func wireReceipt(r *confine.Receipt, setting string) *api.Receipt {
 	return &api.Receipt{
-		Setting: r.Setting, UID: r.UID, GID: r.GID, LandlockABI: r.LandlockABI, Seccomp: r.Seccomp,
+		Setting: setting, UID: r.UID, GID: r.GID, LandlockABI: r.LandlockABI, Seccomp: r.Seccomp,
 		NoNewPrivs: r.NoNewPrivs, Namespaces: r.Namespaces, Layers: notNil(r.Layers),
 		Limits: api.Limits{
 			Processes: r.Limits.Processes, ProcessesHeld: r.Limits.ProcessesHeld,

@@ -1,0 +1,19 @@
+// Pinfold runs a shell command so that the kernel holds it to what it was
+// judged to do. It is the client of pinfoldd, and starts one for the calling
+// user when none is there.
+//
+// Usage:
+//
+//	pinfold run [flags] 'git status && ls'   run shell text
+//	pinfold run [flags] git status           run words, quoted for the shell
+//	pinfold check [flags] 'git status'       show the decision, run nothing
+//	pinfold doctor                           show every layer of the confinement
+//	pinfold trace [flags]                    show your own records
+//	pinfold --version
+//
+// The exit status of run is the command's, 128 and the signal's number when a
+// signal ended it, 124 when its time was over, 126 when it was denied, not
+// approved or could not be parsed, 125 when Pinfold itself failed. That of check
+// is 0 for allow, 3 for ask, 126 for deny. That of doctor is 1 when a layer is
+// missing. Wrong usage is 125 for run and check, else 2.
+package main
