@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -29,7 +30,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RUN_ROOT_PROC = 1, RUN_SCRIPT = 2 };
+enum { RUN_SCRIPT = 1, STRINGS_MAX = 512 };
 
 struct run {
 	uint32_t filter, probes, flags, nproc, landlock_flags;
@@ -37,16 +38,16 @@ struct run {
 	const char *dir, *shell;
 	uint32_t nrules, nops;
 	struct { uint64_t access; const char *path; } rules[16];
-	const char **argv, **envp;
+	const char *argv[STRINGS_MAX], *envp[STRINGS_MAX];
 	int out, err, ruleset, script;
 };
 
-static struct slot *slot_of_run;
+static struct ending *ending_of_run;
 
 /* Leaves the place of the error for the keeper and ends the process. */
 static __attribute__((noreturn)) void fail(enum step step, uint32_t index)
 {
-	slot_of_run->fail = (struct fail){ .step = step, .err = (uint32_t)errno, .index = index };
+	ending_of_run->fail = (struct fail){ .step = step, .err = (uint32_t)errno, .index = index };
 	_exit(1);
 }
 
@@ -56,14 +57,14 @@ static void refuse(void)
 	fail(STEP_MESSAGE, 3);
 }
 
-static const char **read_strings(struct reader *r, uint32_t n)
+/* n strings and the NULL that ends them. */
+static void read_strings(struct reader *r, uint32_t n, const char *strings[STRINGS_MAX])
 {
-	if (n > 4096)
+	if (n >= STRINGS_MAX)
 		refuse();
-	const char **s = calloc(n + 1, sizeof *s);
-	for (uint32_t i = 0; s && i < n; i++)
-		s[i] = read_str(r, NULL);
-	return s;
+	for (uint32_t i = 0; i < n; i++)
+		strings[i] = read_str(r, NULL);
+	strings[n] = NULL;
 }
 
 static void read_run(struct run *run, struct reader *r, const int *fds, int nfds)
@@ -80,16 +81,16 @@ static void read_run(struct run *run, struct reader *r, const int *fds, int nfds
 	run->open_files = read_u64(r);
 	run->dir = read_str(r, NULL);
 	run->shell = read_str(r, NULL);
-	if (r->bad || run->filter > FILTER_ANY || run->nrules > COUNT(run->rules) ||
+	if (r->bad || run->filter >= FILTERS || run->nrules > COUNT(run->rules) ||
 	    nfds != (run->flags & RUN_SCRIPT ? 4 : 3))
 		refuse();
 	for (uint32_t i = 0; i < run->nrules; i++) {
 		run->rules[i].access = read_u64(r);
 		run->rules[i].path = read_str(r, NULL);
 	}
-	run->argv = read_strings(r, nargs);
-	run->envp = read_strings(r, nenv);
-	if (r->bad || !run->argv || !run->envp || !nargs)
+	read_strings(r, nargs, run->argv);
+	read_strings(r, nenv, run->envp);
+	if (r->bad || !nargs)
 		refuse();
 	run->out = fds[0];
 	run->err = fds[1];
@@ -140,17 +141,17 @@ static __attribute__((noreturn)) void reap_until(pid_t shell)
 			_exit(1);
 	}
 	getrusage(RUSAGE_CHILDREN, &use);
-	slot_of_run->status = (uint32_t)status;
-	slot_of_run->user_us = (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec;
-	slot_of_run->system_us = (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
-	slot_of_run->max_rss_kib = (uint64_t)use.ru_maxrss;
-	slot_of_run->finished = 1;
+	ending_of_run->status = (uint32_t)status;
+	ending_of_run->user_us = (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec;
+	ending_of_run->system_us = (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
+	ending_of_run->max_rss_kib = (uint64_t)use.ru_maxrss;
+	ending_of_run->finished = 1;
 	/* the kernel kills what is left of the pid namespace, stopped and
 	 * daemonised processes too, before it lets pid 1 be reaped */
 	_exit(0);
 }
 
-int landlock_allow(int ruleset, const char *path, uint64_t access)
+static int landlock_allow(int ruleset, const char *path, uint64_t access)
 {
 	struct landlock_path_beneath_attr rule = { .allowed_access = access };
 
@@ -180,12 +181,12 @@ static void set_limits(const struct run *run)
 	}
 }
 
-static void install(const struct program *p, uint32_t index)
+static void install(const struct program *p)
 {
 	struct sock_fprog prog = { p->count, p->insns };
 
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog))
-		fail(STEP_SECCOMP, index);
+		fail(STEP_SECCOMP, 0);
 }
 
 static void stdio(const struct run *run)
@@ -270,7 +271,7 @@ static uint32_t probe_status(struct receipt *r, const struct session *s, uint32_
 static void probe(struct receipt *r, const struct session *s)
 {
 	static char *const none[] = { NULL };
-	uint32_t found = probe_status(r, s, 2);
+	uint32_t found = probe_status(r, s, 1);
 
 	if (refused("/.pinfold/read", O_RDONLY))
 		found |= PROBE_LANDLOCK_READ;
@@ -313,16 +314,18 @@ static void namespaces(struct receipt *r)
 	}
 }
 
-static void send_receipt(const struct started *m)
+static void send_receipt(int socket, const struct receipt *r)
 {
-	while (write(CHANNEL, m, sizeof *m) < 0)
-		if (errno != EINTR)
-			fail(STEP_PROBE, PROBE_BITS);
+	struct started m = { { MSG_STARTED, sizeof m, 0 }, *r };
+
+	if (transmit(socket, &m, sizeof m, NULL, 0))
+		_exit(1); /* the daemon is gone */
 }
 
-static __attribute__((noreturn)) void shell(const struct session *s, struct run *run, int project)
+static __attribute__((noreturn, noinline)) void shell(const struct session *s, struct run *run, int project,
+						      int socket)
 {
-	struct started m = { .head = { MSG_STARTED, sizeof m, slot_of_run->id } };
+	struct receipt receipt = { 0 };
 	struct __user_cap_header_struct cap = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct none[2] = { 0 };
 	sigset_t empty;
@@ -337,7 +340,7 @@ static __attribute__((noreturn)) void shell(const struct session *s, struct run 
 	if (dir < 0 || fchdir(dir))
 		fail(STEP_DIR, 0);
 	/* while it is still allowed to */
-	namespaces(&m.receipt);
+	namespaces(&receipt);
 	/* limits before the command can start anything */
 	set_limits(run);
 	/* capabilities: no mount can be changed from here on */
@@ -349,8 +352,9 @@ static __attribute__((noreturn)) void shell(const struct session *s, struct run 
 	/* Landlock before the descriptors go: it needs the ruleset's */
 	if (syscall(SYS_landlock_restrict_self, run->ruleset, run->landlock_flags))
 		fail(STEP_LANDLOCK, 0);
-	/* every descriptor but stdio, the channel (closed by the exec) and the script */
-	if (run->script >= 0 && dup2(run->script, SCRIPT) < 0)
+	/* every descriptor but stdio, the socket for the receipt (closed by the
+	 * exec) and the script */
+	if (dup3(socket, CHANNEL, O_CLOEXEC) < 0 || (run->script >= 0 && dup2(run->script, SCRIPT) < 0))
 		fail(STEP_CLOSE, 0);
 	if (close_range(run->script >= 0 ? SCRIPT + 1 : SCRIPT, ~0U, 0))
 		fail(STEP_CLOSE, 1);
@@ -358,30 +362,52 @@ static __attribute__((noreturn)) void shell(const struct session *s, struct run 
 	sigprocmask(SIG_SETMASK, &empty, NULL);
 	signal(SIGTERM, SIG_DFL);
 	/* seccomp last, so that the filter may refuse all of the above */
-	install(&s->filters[FILTER_BASE], 0);
-	install(&s->filters[run->filter], 1);
+	install(&s->filters[run->filter]);
 	/* the probe under everything that the command will be under */
-	probe(&m.receipt, s);
-	if ((m.receipt.probes & run->probes) != run->probes) {
+	probe(&receipt, s);
+	if ((receipt.probes & run->probes) != run->probes) {
 		errno = 0;
-		fail(STEP_PROBE, run->probes & ~m.receipt.probes);
+		fail(STEP_PROBE, run->probes & ~receipt.probes);
 	}
-	send_receipt(&m);
+	send_receipt(CHANNEL, &receipt);
 	execve(run->shell, (char *const *)run->argv, (char *const *)run->envp);
 	fail(STEP_EXEC, 0);
 }
 
-void command(const struct session *s, struct slot *slot, struct reader r, const int *fds, int nfds)
+/*
+ * Maps what the run will touch: a page fault costs more than a system call, and
+ * the spare has time.
+ */
+static void warm_up(const struct session *s, char *buf)
 {
-	struct run run = { 0 };
+	volatile char stack[32 << 10];
+	uintptr_t here = (uintptr_t)command & ~(uintptr_t)4095;
+
+	for (size_t i = 0; i < sizeof stack; i += 4096)
+		stack[i] = 0;
+	madvise(buf, 12 << 10, MADV_POPULATE_WRITE);
+	madvise((void *)(here - (16 << 10)), 48 << 10, MADV_POPULATE_READ);
+	madvise(s->libc, s->libc_size, MADV_POPULATE_READ);
+}
+
+void command(const struct session *s, struct ending *ending, int socket)
+{
+	static char buf[MSG_MAX] __attribute__((aligned(4096)));
+	static struct run run;
+	int fds[FDS_MAX], nfds = 0;
 	sigset_t empty;
 
-	slot_of_run = slot;
+	ending_of_run = ending;
+	mount_proc(s->uid == 0);
+	warm_up(s, buf);
+	size_t n = receive(socket, buf, fds, &nfds);
+	if (n == 0)
+		_exit(0); /* not needed, or the daemon is gone */
+	struct reader r = { buf + sizeof(struct head), buf + n, n == 1 };
 	read_run(&run, &r, fds, nfds);
 	int project = open(s->project, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (project < 0)
 		fail(STEP_DIR, 1);
-	mount_proc(run.flags & RUN_ROOT_PROC);
 	for (uint32_t i = 0; i < run.nops; i++) {
 		struct operation op;
 		read_op(&r, &op);
@@ -402,11 +428,13 @@ void command(const struct session *s, struct slot *slot, struct reader r, const 
 
 	struct sigaction term = { .sa_handler = on_term };
 	sigaction(SIGTERM, &term, NULL);
-	pid_t pid = fork();
+	/* vfork: nothing happens here until the shell has its own memory, and
+	 * no page is copied that the exec throws away */
+	pid_t pid = vfork();
 	if (pid < 0)
 		fail(STEP_FORK, 1);
 	if (pid == 0)
-		shell(s, &run, project);
+		shell(s, &run, project, socket);
 	close_range(0, ~0U, 0);
 	sigemptyset(&empty);
 	sigprocmask(SIG_SETMASK, &empty, NULL);

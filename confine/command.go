@@ -3,10 +3,11 @@ package confine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -50,27 +51,49 @@ func (m *Manager) Run(ctx context.Context, r Request) (Outcome, error) {
 type command struct {
 	s      *session
 	r      Request
-	id     uint64
-	events chan event
+	init   *spare
 	probes uint32
 	output [2]*output
 	total  atomic.Int64 // bytes of both streams
-	over   chan struct{}
+
+	mu      sync.Mutex
+	stage   stage
+	ended   Ended
+	receipt Receipt
+	err     error // a receipt that is not good enough
 }
 
+// A stage says how far a command is on its way out.
+type stage uint8
+
+const (
+	starting stage = iota // the receipt is due
+	running
+	asked  // SIGTERM was sent to the tree
+	killed // SIGKILL was sent to the init
+	lost   // the keeper was killed
+)
+
 func (s *session) run(ctx context.Context, r Request) (Outcome, error) {
-	c := &command{s: s, r: r, over: make(chan struct{}, 1)}
+	c := &command{s: s, r: r}
 	if r.OutputLimit == 0 {
 		c.r.OutputLimit = DefaultOutputLimit
 	}
 	if err := c.start(); err != nil {
-		c.abandon()
+		for _, o := range c.output {
+			if o != nil {
+				o.file.Close()
+			}
+		}
+		if c.init != nil {
+			c.free()
+		}
 		return Outcome{}, err
 	}
-	return c.wait(ctx)
+	return c.follow(ctx)
 }
 
-// start prepares what the command needs and hands it to the keeper.
+// start prepares what the command needs and hands it to a spare init.
 func (c *command) start() error {
 	c.s.open.RLock()
 	defer c.s.open.RUnlock()
@@ -89,19 +112,24 @@ func (c *command) start() error {
 	}
 	defer ruleset.Close()
 	fds, err := c.pipes()
-	defer closeAll(fds)
+	defer func() { closeAll(fds) }()
 	if err != nil {
 		return &Unavailable{Layer: "keeper", Err: err}
 	}
-	fds = append(fds, int(ruleset.Fd()))
 	script, err := c.script()
 	if err != nil {
 		return &Unavailable{Layer: "keeper", Err: err}
 	}
+	pass := append(slices.Clone(fds), int(ruleset.Fd()))
 	if script != nil {
 		defer script.Close()
+		pass = append(pass, int(script.Fd()))
 	}
-	return c.send(p, flags, fds, script)
+	message, err := c.encode(p, flags, script != nil)
+	if err != nil {
+		return &Unavailable{Layer: "keeper", Err: err}
+	}
+	return c.hand(message, pass)
 }
 
 // pipes makes stdout and stderr and returns the command's ends.
@@ -139,19 +167,16 @@ func (c *command) script() (*os.File, error) {
 	return f, err
 }
 
-func (c *command) send(p *plan, landlockFlags uint32, fds []int, script *os.File) error {
+// encode is the RUN message, as command.c reads it.
+func (c *command) encode(p *plan, landlockFlags uint32, script bool) ([]byte, error) {
 	args := []string{"bash", "--norc", "--noprofile", "-c", c.r.Text}
 	var flags uint32
-	if script != nil {
-		args = []string{"bash", "--norc", "--noprofile", fmt.Sprintf("/proc/self/fd/%d", C.SCRIPT)}
+	if script {
+		args = []string{"bash", "--norc", "--noprofile", procFD(C.SCRIPT)}
 		flags |= runScript
-		fds = append(fds, int(script.Fd()))
-	}
-	if c.s.caller.UID == 0 {
-		flags |= runRootProc
 	}
 	limits := c.s.m.limits
-	m := begin(4<<10 + len(c.r.Text))
+	m := begin(6<<10 + len(args[len(args)-1]))
 	m.u32(p.filter)
 	m.u32(p.probes)
 	m.u32(flags)
@@ -178,129 +203,150 @@ func (c *command) send(p *plan, landlockFlags uint32, fds []int, script *os.File
 	for _, o := range p.ops {
 		m.op(o)
 	}
-	var err error
-	c.id, c.events, err = c.s.register()
-	if err != nil {
-		return &Unavailable{Layer: "keeper", Err: err}
-	}
-	return c.s.send(m, C.MSG_RUN, c.id, fds...)
+	return m.end(C.MSG_RUN, 0)
 }
 
-// abandon frees what start made.
-func (c *command) abandon() {
-	for _, o := range c.output {
-		if o != nil {
-			o.file.Close()
+// hand gives the run to a spare. One that somebody killed meanwhile is passed
+// over, once.
+func (c *command) hand(message []byte, fds []int) error {
+	for try := 0; ; try++ {
+		var err error
+		if c.init, err = c.s.takeSpare(); err != nil {
+			return err
 		}
-	}
-	if c.events != nil {
-		c.s.mu.Lock()
-		delete(c.s.runs, c.id)
-		c.s.mu.Unlock()
+		err = c.init.send(message, fds)
+		// after the send, so that the next one is made while this one runs
+		if err := c.s.send(begin(0), C.MSG_NEXT, 0); err != nil {
+			return err
+		}
+		if err == nil {
+			return nil
+		}
+		if try > 0 {
+			return &Unavailable{Layer: "keeper", Err: err}
+		}
+		c.free()
 	}
 }
 
-// wait sees the command through.
-func (c *command) wait(ctx context.Context) (Outcome, error) {
+// free gives the slot back.
+func (c *command) free() {
+	c.init.close()
+	c.s.send(begin(0), C.MSG_FREE, c.init.slot)
+	c.init = nil
+}
+
+// follow sees the command through to its end.
+func (c *command) follow(ctx context.Context) (Outcome, error) {
 	for _, o := range c.output {
 		go o.deliver(c.count)
 	}
-	out, started, err := c.follow(ctx)
+	receipt := make(chan struct{})
+	go func() {
+		defer close(receipt)
+		c.awaitReceipt()
+	}()
+	c.init.pidfd.SetReadDeadline(time.Now().Add(c.r.Timeout))
+	stop := context.AfterFunc(ctx, func() { c.end(EndedCaller) })
+	c.awaitEnd()
+	stop()
+	// nobody is left to send one
+	c.init.socket.SetReadDeadline(time.Now().Add(time.Second))
+	<-receipt
 	for _, o := range c.output {
 		o.finish()
 	}
+	var e ending
+	c.s.open.RLock()
+	if c.s.slots != nil {
+		e = readEnding(c.s.slots, c.init.slot)
+	}
+	c.s.open.RUnlock()
+	c.free()
+	return c.outcome(e)
+}
+
+// awaitReceipt reads the one message that the command's own process sends.
+func (c *command) awaitReceipt() {
+	var buf [256]byte
+	n, err := c.init.socket.Read(buf[:])
 	if err != nil {
-		return Outcome{}, err
+		return // it never started: the slot says why
 	}
-	if !started {
-		return Outcome{}, &Unavailable{Layer: "keeper", Err: errors.New("the keeper ended before the command started")}
+	e, err := parseEvent(buf[:n])
+	if err == nil && e.kind != C.MSG_STARTED {
+		err = errProtocol
 	}
-	return out, nil
+	var r Receipt
+	if err == nil {
+		r, err = newReceipt(e.receipt, c.probes, c.s.m.own)
+	}
+	c.mu.Lock()
+	c.err = err
+	if err != nil {
+		c.mu.Unlock()
+		c.s.kill()
+		return
+	}
+	c.receipt = c.complete(r)
+	if c.stage == starting {
+		c.stage = running
+	}
+	c.mu.Unlock()
+	if c.r.Started != nil {
+		c.r.Started(c.receipt)
+	}
 }
 
-// count adds to the output and tells when it is too much.
-func (c *command) count(n int) {
-	if c.total.Add(int64(n)) > c.r.OutputLimit {
-		select {
-		case c.over <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// follow waits for the command's events and ends it when its time is over, its
-// output too long or its caller gone.
-func (c *command) follow(ctx context.Context) (out Outcome, started bool, err error) {
-	timeout := time.NewTimer(c.r.Timeout)
-	defer timeout.Stop()
-	var kill, lost <-chan time.Time // SIGKILL is due; the keeper does not answer
-	lost = time.After(startDeadline)
-	done := ctx.Done()
-	end := func(why Ended, sig syscall.Signal) {
-		if out.Ended == EndedItself {
-			out.Ended = why
-		}
-		c.s.signal(c.id, sig)
-		if sig == syscall.SIGKILL {
-			lost = time.After(startDeadline)
-			return
-		}
-		kill = time.After(killGrace)
+// awaitEnd returns when the init is gone, and with it, by the kernel, every
+// process of its pid namespace.
+func (c *command) awaitEnd() {
+	raw, err := c.init.pidfd.SyscallConn()
+	if err != nil {
+		return
 	}
 	for {
-		select {
-		case e := <-c.events:
-			if e.kind == C.MSG_GONE {
-				err := c.finish(e, &out)
-				return out, started, err
-			}
-			if started {
-				c.s.kill() // twice: not our keeper any more
-				continue
-			}
-			rec, err := newReceipt(e.receipt, c.probes, c.s.m.own)
-			if err != nil {
-				c.s.kill()
-				<-c.s.dead
-				return out, false, err
-			}
-			started, lost = true, nil
-			out.Receipt = c.complete(rec)
-			if c.r.Started != nil {
-				c.r.Started(out.Receipt)
-			}
-		case <-timeout.C:
-			end(EndedTimeout, syscall.SIGTERM)
-		case <-done:
-			done = nil
-			end(EndedCaller, syscall.SIGTERM)
-		case <-c.over:
-			end(EndedOutput, syscall.SIGKILL)
-		case <-kill:
-			end(out.Ended, syscall.SIGKILL)
-		case <-lost:
-			c.s.kill()
-		case <-c.s.dead:
-			// what it said last may still be there
-			select {
-			case e := <-c.events:
-				if e.kind == C.MSG_GONE {
-					err := c.finish(e, &out)
-					return out, started, err
-				}
-				if rec, err := newReceipt(e.receipt, c.probes, c.s.m.own); err == nil && !started {
-					started = true
-					out.Receipt = c.complete(rec)
-				}
-				continue
-			default:
-			}
-			if out.Ended == EndedItself {
-				out.Ended = EndedKeeper
-			}
-			out.ExitCode, out.Signal = -1, unix.SignalName(syscall.SIGKILL)
-			return out, started, nil
+		err := raw.Read(func(fd uintptr) bool {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, _ := unix.Poll(p, 0)
+			return n > 0
+		})
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
 		}
+		c.end(EndedTimeout)
+	}
+}
+
+// end brings the command one step closer to its end, and says what comes if that
+// does not help. A command that was asked politely is killed next, whatever the
+// reason; the keeper, which belongs to the caller and may be stopped, last.
+func (c *command) end(why Ended) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended == EndedItself {
+		c.ended = why
+	}
+	next := startDeadline
+	switch {
+	case c.stage < asked && why != EndedOutput:
+		c.stage, next = asked, killGrace
+		c.s.signal(c.init.slot, syscall.SIGTERM)
+	case c.stage < killed:
+		c.stage = killed
+		c.s.signal(c.init.slot, syscall.SIGKILL)
+	default:
+		c.stage = lost
+		c.s.kill()
+	}
+	c.init.pidfd.SetReadDeadline(time.Now().Add(next))
+}
+
+// count adds to the output and ends the command when it is too much.
+func (c *command) count(n int) {
+	total := c.total.Add(int64(n))
+	if limit := c.r.OutputLimit; total > limit && total-int64(n) <= limit {
+		c.end(EndedOutput)
 	}
 }
 
@@ -312,23 +358,32 @@ func (c *command) complete(r Receipt) Receipt {
 	return r
 }
 
-// finish reads the last event. An init that was killed left no status.
-func (c *command) finish(e event, out *Outcome) error {
-	if e.fail.step != C.STEP_NONE {
-		return c.explain(e.fail)
-	}
-	out.Usage = e.usage
+// outcome puts together what is known of the end.
+func (c *command) outcome(e ending) (Outcome, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
-	case !e.finished || e.status.Signaled():
-		sig := syscall.SIGKILL
-		if e.finished {
-			sig = e.status.Signal()
+	case c.err != nil:
+		return Outcome{}, c.err
+	case e.fail.step != C.STEP_NONE:
+		return Outcome{}, c.explain(e.fail)
+	case c.stage == starting && c.ended == EndedItself, c.receipt.Seccomp == 0:
+		return Outcome{}, &Unavailable{Layer: "keeper", Err: errors.New("it ended before the command started")}
+	}
+	out := Outcome{Receipt: c.receipt, Usage: e.usage, Ended: c.ended}
+	switch {
+	case !e.finished:
+		// its init was killed: by us, or by somebody else
+		out.ExitCode, out.Signal = -1, unix.SignalName(syscall.SIGKILL)
+		if out.Ended == EndedItself {
+			out.Ended = EndedKeeper
 		}
-		out.ExitCode, out.Signal = -1, unix.SignalName(sig)
+	case e.status.Signaled():
+		out.ExitCode, out.Signal = -1, unix.SignalName(e.status.Signal())
 	default:
 		out.ExitCode = e.status.ExitStatus()
 	}
-	return nil
+	return out, nil
 }
 
 // explain tells a directory that is not there from a missing layer.

@@ -47,29 +47,22 @@ enum { DEVICES = 6 };
 struct session {
 	uint32_t setting, uid, gid;
 	char *project, *home;
+	void *libc; /* its code */
+	size_t libc_size;
 	struct program {
 		void *insns;
 		uint16_t count;
-	} filters[3]; /* FILTER_* */
+	} filters[FILTERS];
 };
 
-enum { FILTER_BASE, FILTER_PINNED, FILTER_ANY };
+/* Runs in the clone, and waits on the socket for its run. */
+__attribute__((noreturn)) void command(const struct session *s, struct ending *ending, int socket);
 
-/* Where init and the shell's process leave what the keeper reports when init
- * is gone: shared memory, since an exit status has room for neither. */
-struct slot {
-	uint64_t id;
-	pid_t init; /* 0: free */
-	struct fail fail;
-	uint32_t finished, status;
-	uint64_t user_us, system_us, max_rss_kib;
-};
-
-/* Runs in the clone: never returns. */
-__attribute__((noreturn)) void command(const struct session *s, struct slot *slot, struct reader r,
-				       const int *fds, int nfds);
+/* Receive or send one message of at most MSG_MAX bytes with descriptors; 0 and
+ * -1 when the other end is gone. */
+size_t receive(int socket, char *buf, int *fds, int *nfds);
+int transmit(int socket, const void *message, size_t size, const int *fds, int nfds);
 
 int open_beneath(int dir, const char *path, uint64_t flags);
-int landlock_allow(int ruleset, const char *path, uint64_t access);
 
 #endif

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/capability.h>
+#include <link.h>
 #include <linux/filter.h>
 #include <linux/securebits.h>
 #include <net/if.h>
@@ -36,7 +36,13 @@
 #include <unistd.h>
 
 static struct session session;
-static struct slot *slots;
+/* How runs end: shared with the daemon and each init. The rest of a slot is the
+ * keeper's own. */
+static struct ending *endings;
+static struct slot {
+	pid_t init; /* 0: none, or reaped */
+	bool held;  /* by the daemon, from SPARE to FREE */
+} slots[RUNS_MAX];
 
 uint32_t read_u32(struct reader *r)
 {
@@ -81,18 +87,16 @@ const char *read_str(struct reader *r, uint32_t *len)
 	return s;
 }
 
-static void tell(void *message, enum msg type, uint32_t size, const int *fds, int nfds)
+int transmit(int socket, const void *message, size_t size, const int *fds, int nfds)
 {
-	struct head *h = message;
-	struct iovec iov = { message, size };
+	struct iovec iov = { (void *)message, size };
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(sizeof(int) * FDS_MAX)];
 	} control;
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n;
 
-	h->type = type;
-	h->size = size;
 	if (nfds) {
 		m.msg_control = control.space;
 		m.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)nfds);
@@ -102,9 +106,20 @@ static void tell(void *message, enum msg type, uint32_t size, const int *fds, in
 		c->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)nfds);
 		memcpy(CMSG_DATA(c), fds, sizeof(int) * (size_t)nfds);
 	}
-	while (sendmsg(CHANNEL, &m, MSG_NOSIGNAL) < 0)
-		if (errno != EINTR)
-			_exit(1); /* the daemon is gone */
+	do
+		n = sendmsg(socket, &m, MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -1 : 0;
+}
+
+static void tell(void *message, enum msg type, uint32_t size, const int *fds, int nfds)
+{
+	struct head *h = message;
+
+	h->type = type;
+	h->size = size;
+	if (transmit(CHANNEL, message, size, fds, nfds))
+		_exit(1); /* the daemon is gone */
 }
 
 /* Setting the session up failed: say where, and end. */
@@ -116,12 +131,8 @@ static __attribute__((noreturn)) void die(enum step step, uint32_t index)
 	_exit(1);
 }
 
-/*
- * Receives one message into buf (MSG_MAX bytes) and its descriptors into fds.
- * Returns its size, or 0 when the daemon's end is closed. A message that is
- * cut or does not say its own size ends the keeper.
- */
-static size_t hear(char *buf, int *fds, int *nfds)
+/* A message that is cut, or does not say its own size, is given as size 1. */
+size_t receive(int socket, char *buf, int *fds, int *nfds)
 {
 	struct iovec iov = { buf, MSG_MAX };
 	union {
@@ -135,7 +146,7 @@ static size_t hear(char *buf, int *fds, int *nfds)
 	ssize_t n;
 
 	do
-		n = recvmsg(CHANNEL, &m, MSG_CMSG_CLOEXEC);
+		n = recvmsg(socket, &m, MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return 0;
@@ -148,11 +159,21 @@ static size_t hear(char *buf, int *fds, int *nfds)
 			memcpy(&fds[(*nfds)++], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
 	}
 	struct head *h = (struct head *)buf;
-	if ((size_t)n < sizeof *h || h->size != (size_t)n || m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+	if ((size_t)n < sizeof *h || h->size != (size_t)n || m.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+		return 1;
+	return (size_t)n;
+}
+
+/* The same from the daemon, where a broken message ends the keeper. */
+static size_t hear(char *buf, int *fds, int *nfds)
+{
+	size_t n = receive(CHANNEL, buf, fds, nfds);
+
+	if (n == 1) {
 		errno = EBADMSG;
 		die(STEP_MESSAGE, 0);
 	}
-	return (size_t)n;
+	return n;
 }
 
 static int write_file(const char *path, const char *text)
@@ -215,6 +236,24 @@ static int give_up_privileges(void)
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
+/* Finds the C library's code, for the spares to warm up. */
+static int find_libc(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct session *s = arg;
+
+	(void)size;
+	if (!strstr(info->dlpi_name, "libc.so"))
+		return 0;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		if (p->p_type == PT_LOAD && p->p_flags & PF_X) {
+			s->libc = (void *)((info->dlpi_addr + p->p_vaddr) & ~(uintptr_t)4095);
+			s->libc_size = p->p_memsz;
+		}
+	}
+	return 1;
+}
+
 static int loopback_up(void)
 {
 	struct ifreq ifr = { .ifr_name = "lo" };
@@ -233,7 +272,7 @@ static int loopback_up(void)
 /* The programs are small: mapped once, they need no descriptor afterwards. */
 static void map_filters(const int *fds)
 {
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < FILTERS; i++) {
 		struct stat st;
 		struct program *f = &session.filters[i];
 
@@ -320,48 +359,87 @@ static void report(struct reader *r, uint32_t count)
 		close(fds[i]);
 }
 
-static void start_run(struct reader r, uint64_t id, const int *fds, int nfds)
+/*
+ * Makes the next command's init ahead of time: its namespaces and its /proc
+ * are half of what a start costs. Nothing in it depends on the run. Returns the
+ * slot, or -1 with errno set.
+ */
+static int make_spare(int fds[2])
 {
-	struct gone g = { .head.id = id, .fail.step = STEP_BUSY };
-	struct slot *slot = NULL;
+	int slot = 0, pair[2], pidfd;
 
-	for (int i = 0; i < RUNS_MAX && !slot; i++)
-		if (!slots[i].init)
-			slot = &slots[i];
-	if (slot) {
-		memset(slot, 0, sizeof *slot);
-		slot->id = id;
-		long pid = syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | SIGCHLD, 0, 0, 0, 0);
-		if (pid == 0)
-			command(&session, slot, r, fds, nfds);
-		if (pid > 0) {
-			slot->init = (pid_t)pid;
-			return;
-		}
-		g.fail.step = STEP_FORK;
-		g.fail.err = (uint32_t)errno;
+	while (slot < RUNS_MAX && (slots[slot].init || slots[slot].held))
+		slot++;
+	if (slot == RUNS_MAX) {
+		errno = EAGAIN;
+		return -1;
 	}
-	tell(&g, MSG_GONE, sizeof g, NULL, 0);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -1;
+	memset(&endings[slot], 0, sizeof endings[slot]);
+	long pid = syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_PIDFD | SIGCHLD, 0, &pidfd,
+			   0, 0);
+	if (pid == 0) {
+		close(pair[0]);
+		command(&session, &endings[slot], pair[1]);
+	}
+	int err = errno;
+	close(pair[1]);
+	if (pid < 0) {
+		close(pair[0]);
+		errno = err;
+		return -1;
+	}
+	slots[slot] = (struct slot){ (pid_t)pid, true };
+	fds[0] = pair[0];
+	fds[1] = pidfd;
+	return slot;
+}
+
+static void offer_spare(void)
+{
+	struct head h = { 0 };
+	struct failed f = { 0 };
+	int fds[2], slot = make_spare(fds);
+
+	if (slot < 0) {
+		f.fail = (struct fail){ .step = STEP_SPARE, .err = (uint32_t)errno };
+		tell(&f, MSG_FAIL, sizeof f, NULL, 0);
+		return;
+	}
+	h.id = (uint64_t)slot;
+	tell(&h, MSG_SPARE, sizeof h, fds, 2);
+	close(fds[0]);
+	close(fds[1]);
 }
 
 static void reap(void)
 {
-	int status;
 	pid_t pid;
 
-	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
-		for (int i = 0; i < RUNS_MAX; i++) {
-			struct slot *s = &slots[i];
-			if (s->init != pid)
-				continue;
-			struct gone g = {
-				.head.id = s->id, .fail = s->fail, .finished = s->finished,
-				.status = s->status, .user_us = s->user_us,
-				.system_us = s->system_us, .max_rss_kib = s->max_rss_kib,
-			};
-			s->init = 0;
-			tell(&g, MSG_GONE, sizeof g, NULL, 0);
-		}
+	while ((pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0)
+		for (int i = 0; i < RUNS_MAX; i++)
+			if (slots[i].init == pid)
+				slots[i].init = 0;
+}
+
+static void obey(const struct head *h, struct reader *r)
+{
+	uint32_t sig;
+
+	switch (h->type) {
+	case MSG_NEXT:
+		offer_spare();
+		break;
+	case MSG_KILL:
+		sig = read_u32(r);
+		if (h->id < RUNS_MAX && slots[h->id].init)
+			kill(slots[h->id].init, (int)sig);
+		break;
+	case MSG_FREE:
+		if (h->id < RUNS_MAX)
+			slots[h->id].held = false;
+		break;
 	}
 }
 
@@ -370,6 +448,7 @@ static void serve(char *buf, int signals)
 	struct pollfd p[2] = { { CHANNEL, POLLIN, 0 }, { signals, POLLIN, 0 } };
 	int fds[FDS_MAX], nfds = 0;
 
+	offer_spare();
 	for (;;) {
 		if (poll(p, 2, -1) < 0)
 			continue;
@@ -383,16 +462,8 @@ static void serve(char *buf, int signals)
 		size_t n = hear(buf, fds, &nfds);
 		if (n == 0)
 			_exit(0); /* the daemon is gone, and with this pid 1 all that it started */
-		struct head *h = (struct head *)buf;
-		struct reader r = { buf + sizeof *h, buf + n, false };
-		if (h->type == MSG_RUN) {
-			start_run(r, h->id, fds, nfds);
-		} else if (h->type == MSG_KILL) {
-			uint32_t sig = read_u32(&r);
-			for (int i = 0; i < RUNS_MAX; i++)
-				if (slots[i].init && slots[i].id == h->id)
-					kill(slots[i].init, (int)sig);
-		}
+		struct reader r = { buf + sizeof(struct head), buf + n, false };
+		obey((struct head *)buf, &r);
 		for (int i = 0; i < nfds; i++)
 			close(fds[i]);
 	}
@@ -422,13 +493,11 @@ static void keep(char *buf, void *text, size_t size, struct reader *r, struct op
 	if (devices >= 0)
 		close(devices);
 
-	slots = mmap(NULL, sizeof(struct slot) * RUNS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		     -1, 0);
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_SETMASK, &set, NULL);
 	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (slots == MAP_FAILED || signals < 0)
+	if (signals < 0)
 		die(STEP_REPORT, 1);
 	report(r, nreport);
 	free(ops);
@@ -449,16 +518,18 @@ static void become_keeper(void)
 	size_t n = hear(buf, fds, &nfds);
 	if (n == 0)
 		_exit(0);
-	if (((struct head *)buf)->type != MSG_INIT || nfds != 4) {
+	if (((struct head *)buf)->type != MSG_INIT || nfds != FILTERS + 2) {
 		errno = EBADMSG;
 		die(STEP_MESSAGE, 1);
 	}
 	struct stat st;
-	char *text = fstat(fds[3], &st) ? MAP_FAILED :
-		mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fds[3], 0);
-	if (text == MAP_FAILED)
+	char *text = fstat(fds[FILTERS], &st) ? MAP_FAILED :
+		mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fds[FILTERS], 0);
+	endings = mmap(NULL, sizeof *endings * RUNS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED, fds[FILTERS + 1], 0);
+	if (text == MAP_FAILED || endings == MAP_FAILED)
 		die(STEP_MESSAGE, 2);
-	close(fds[3]);
+	close(fds[FILTERS]);
+	close(fds[FILTERS + 1]);
 	struct reader r = { text, text + st.st_size, false };
 	session.setting = read_u32(&r);
 	session.uid = read_u32(&r);
@@ -480,6 +551,7 @@ static void become_keeper(void)
 		die(STEP_MESSAGE, 4);
 	}
 	map_filters(fds);
+	dl_iterate_phdr(find_libc, &session);
 
 	bool system = session.setting == SETTING_SYSTEM;
 	if (system) {

@@ -3,21 +3,28 @@
  * either can fail. Go reads the constants of this file through cgo, so that
  * there is one list of each.
  *
- *   daemon                          keeper
- *     | ---- INIT (+ 3 filters, plan)-> |   once, first: all in memfds
- *     | <--- USERNS ------------------ |   system daemon only: "map me"
- *     | ---- MAPPED -----------------> |
- *     | <--- KEEPER (+ pidfd) -------- |   the process that stays
- *     | <--- READY (+ descriptors) --- |   the new root stands
- *     |                                |
- *     | ---- RUN (+ stdio, ruleset) -> |   any number, any time
- *     | <--- STARTED (receipt) ------- |   sent by the command's own process
- *     | ---- KILL (id, signal) ------> |
- *     | <--- GONE (status, usage) ---- |   its whole tree is gone
+ *   daemon                              keeper
+ *     | -- INIT (+ filters, plan, slots) --> |  once, first: all in memfds
+ *     | <- USERNS -------------------------- |  system daemon only: "map me"
+ *     | -- MAPPED -------------------------> |
+ *     | <- KEEPER (+ pidfd) ---------------- |  the process that stays
+ *     | <- READY (+ places) ---------------- |  the new root stands
+ *     |                                      |
+ *     | <- SPARE (+ socket, pidfd) --------- |  an init that waits for its run; one
+ *     | -- NEXT ---------------------------> |    at first, then one for each NEXT
+ *     |                                      |
+ *     |              init of the spare       |
+ *     | -- RUN ------> |                     |  on its socket (+ stdio, ruleset)
+ *     | <- STARTED --- |                     |  the receipt, right before the exec
+ *     | -- KILL ---------------------------> |  a signal for an init
+ *     |                x                     |  its pidfd is readable when it and all
+ *     |                                      |    beneath it are gone; how it ended
+ *     | -- FREE ---------------------------> |    is in its slot until this
  *
- * The channel is a SOCK_SEQPACKET socket pair: a message is one packet of at
+ * Each channel is a SOCK_SEQPACKET socket pair: a message is one packet of at
  * most MSG_MAX bytes, native byte order, and starts with struct head. The
- * keeper ends when the daemon's end is closed.
+ * keeper ends when the daemon's end is closed. The slots are memory that both
+ * share; the daemon does not trust what is in them.
  */
 #ifndef PINFOLD_KEEPER_H
 #define PINFOLD_KEEPER_H
@@ -30,17 +37,18 @@ enum {
 	RUNS_MAX = 64,
 	CHANNEL = 3, /* the descriptor that the keeper is started with */
 	SCRIPT = 4,  /* the descriptor of a script that is too long for argv */
+	FILTERS = 2, /* seccomp programs: FILTER_PINNED and FILTER_ANY */
 };
 
 enum msg {
-	MSG_INIT = 1, MSG_MAPPED, MSG_RUN, MSG_KILL,
-	MSG_USERNS = 16, MSG_KEEPER, MSG_READY, MSG_STARTED, MSG_GONE, MSG_FAIL,
+	MSG_INIT = 1, MSG_MAPPED, MSG_NEXT, MSG_RUN, MSG_KILL, MSG_FREE,
+	MSG_USERNS = 16, MSG_KEEPER, MSG_READY, MSG_SPARE, MSG_STARTED, MSG_FAIL,
 };
 
 struct head {
 	uint32_t type;
 	uint32_t size; /* of the whole message */
-	uint64_t id;   /* of the run; 0 for the session's own */
+	uint64_t id;   /* the slot, where the message is about one */
 };
 
 /* An error has a place: the step, its errno, and which item of a list. */
@@ -56,8 +64,10 @@ enum step {
 	STEP_NAMESPACES, STEP_FORK, STEP_PRIVILEGES, STEP_LOOPBACK, STEP_SOURCE, STEP_ROOT, STEP_PLAN,
 	STEP_PIVOT, STEP_REPORT, STEP_PROC, STEP_PROC_READONLY, STEP_STDIO, STEP_SESSION, STEP_DIR,
 	STEP_LIMITS, STEP_CAPS, STEP_NNP, STEP_LANDLOCK_RULE, STEP_LANDLOCK, STEP_CLOSE, STEP_SECCOMP,
-	STEP_PROBE, STEP_EXEC, STEP_BUSY,
+	STEP_PROBE, STEP_EXEC, STEP_SPARE,
 };
+
+enum filter { FILTER_PINNED, FILTER_ANY };
 
 enum setting { SETTING_USER, SETTING_SYSTEM };
 
@@ -113,8 +123,8 @@ struct started {
 	struct receipt receipt;
 };
 
-struct gone {
-	struct head head;
+/* How a run ended. The daemon may read it when the init's pidfd is readable. */
+struct ending {
 	struct fail fail;      /* step is STEP_NONE when the shell was executed */
 	uint32_t finished;     /* 1 when the shell ended by itself: status is valid */
 	uint32_t status;       /* as wait(2) gives it */

@@ -116,9 +116,9 @@ func (p *plan) places(s *session, g policy.Grant, whole bool) {
 			if !within(s.project, at.path) || whole {
 				rights |= rightWrite
 			}
-		case placeRead, placeTool, placeHome, placeProject:
+		case placeRead, placeUnder, placeTool, placeHome, placeProject:
 		}
-		if g.ExecAny && at.kind != placeDev {
+		if g.ExecAny && at.kind != placeDev && at.kind != placeUnder {
 			rights |= rightExec
 			clear |= attrNoexec
 		}
@@ -126,10 +126,15 @@ func (p *plan) places(s *session, g policy.Grant, whole bool) {
 			clear = 0
 			rights &^= ll.AccessFSExecute
 		}
+		if at.kind == placeTool || at.kind == placeUnder {
+			rights = 0 // the rule of what it lies in covers it: rules climb over mounts
+		}
 		if clear != 0 {
 			p.ops = append(p.ops, op{kind: opAttr, a: at.path, clear: clear})
 		}
-		p.rules = append(p.rules, rule{s.fds[i], rights})
+		if rights != 0 {
+			p.rules = append(p.rules, rule{s.fds[i], rights})
+		}
 	}
 }
 

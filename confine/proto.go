@@ -44,11 +44,10 @@ const (
 )
 
 const (
-	filterPinned = 1 // FILTER_PINNED and FILTER_ANY of internal.h
-	filterAny    = 2
+	filterPinned = C.FILTER_PINNED
+	filterAny    = C.FILTER_ANY
 
-	runRootProc = 1 // RUN_* of command.c
-	runScript   = 2
+	runScript = 1 // RUN_SCRIPT of command.c
 )
 
 // A message is built by appending; begin leaves room for the head.
@@ -89,24 +88,22 @@ func (m message) end(kind uint32, id uint64) ([]byte, error) {
 	return m, nil
 }
 
-// An event is what the keeper said; which fields count depends on kind.
+// An event is what the keeper, or a command's init, said; which fields count
+// depends on kind.
 type event struct {
-	kind     uint32
-	id       uint64
-	fail     failure
-	finished bool
-	status   syscall.WaitStatus
-	usage    Usage
-	receipt  C.struct_receipt
+	kind    uint32
+	id      uint64
+	fail    failure
+	receipt C.struct_receipt
 }
 
 var errProtocol = errors.New("the keeper broke the protocol")
 
-// parseEvent reads a message of the keeper. The keeper runs as the caller, who
-// may stop or kill it but is not trusted with more: every length is checked.
+// parseEvent reads a message. Its sender runs as the caller, who may stop or
+// kill it but is not trusted with more: every length is checked.
 func parseEvent(b []byte) (event, error) {
 	// the structs want their alignment
-	var space [max(C.sizeof_struct_started, C.sizeof_struct_gone, C.sizeof_struct_failed) / 8]uint64
+	var space [max(C.sizeof_struct_started, C.sizeof_struct_failed) / 8]uint64
 	if len(b) < C.sizeof_struct_head || len(b) > len(space)*8 {
 		return event{}, errProtocol
 	}
@@ -119,17 +116,10 @@ func parseEvent(b []byte) (event, error) {
 	e := event{kind: uint32(head._type), id: uint64(head.id)}
 	want := C.sizeof_struct_head
 	switch e.kind {
-	case C.MSG_USERNS, C.MSG_KEEPER, C.MSG_READY:
+	case C.MSG_USERNS, C.MSG_KEEPER, C.MSG_READY, C.MSG_SPARE:
 	case C.MSG_STARTED:
 		want = C.sizeof_struct_started
 		e.receipt = (*C.struct_started)(p).receipt
-	case C.MSG_GONE:
-		want = C.sizeof_struct_gone
-		g := (*C.struct_gone)(p)
-		e.fail = newFailure(g.fail)
-		e.finished = g.finished != 0
-		e.status = syscall.WaitStatus(g.status)
-		e.usage = Usage{User: micros(g.user_us), System: micros(g.system_us), MaxRSSKiB: int64(g.max_rss_kib)}
 	case C.MSG_FAIL:
 		want = C.sizeof_struct_failed
 		e.fail = newFailure((*C.struct_failed)(p).fail)
@@ -140,6 +130,28 @@ func parseEvent(b []byte) (event, error) {
 		return event{}, errProtocol
 	}
 	return e, nil
+}
+
+// An ending is how a run ended, copied out of its slot.
+type ending struct {
+	fail     failure
+	finished bool // the shell ended by itself
+	status   syscall.WaitStatus
+	usage    Usage
+}
+
+const slotBytes = C.sizeof_struct_ending * C.RUNS_MAX
+
+// readEnding copies the slot out of the memory that is shared with the keeper.
+func readEnding(slots []byte, slot uint64) ending {
+	var space [C.sizeof_struct_ending / 8]uint64
+	p := unsafe.Pointer(&space)
+	copy(unsafe.Slice((*byte)(p), len(space)*8), slots[slot*C.sizeof_struct_ending:])
+	e := (*C.struct_ending)(p)
+	return ending{
+		fail: newFailure(e.fail), finished: e.finished != 0, status: syscall.WaitStatus(e.status),
+		usage: Usage{User: micros(e.user_us), System: micros(e.system_us), MaxRSSKiB: int64(min(e.max_rss_kib, 1<<50))},
+	}
 }
 
 // A failure is the place of a child's error: a step of keeper.h, its errno,
@@ -185,7 +197,7 @@ var steps = map[uint32]struct{ layer, what string }{
 	C.STEP_SECCOMP:       {"seccomp", "install the filter"},
 	C.STEP_PROBE:         {"probe", "probe the layers"},
 	C.STEP_EXEC:          {"shell", "execute bash"},
-	C.STEP_BUSY:          {"keeper", "find room for another run"},
+	C.STEP_SPARE:         {"keeper", "fork the next init"},
 }
 
 // err turns the failure into an Unavailable that names the layer.

@@ -1,7 +1,9 @@
 package confine
 
 import (
+	"encoding/binary"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"syscall"
@@ -12,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Two filters are in force in every command: the base, an allow list of system
-// calls, and one that refuses arguments of allowed calls (there are two of
-// these, for pinned grants and for the others). The kernel takes the stricter
-// answer of the two. They are apart because libseccomp cannot express "allow,
-// but not with these arguments" for one call in one filter, and because what
-// misses a condition of an allow rule would get the answer for unknown calls.
+// #include "keeper.h"
+import "C"
+
+// Every command has an allow list of system calls, one for pinned grants and one
+// for the others. libseccomp compiles it; a short prologue in front says the two
+// things that it cannot express beside an allow list.
 //
-// Unknown calls get ENOSYS, as from a kernel that lacks them, so that programs
-// fall back. Known calls that are refused, or known arguments, get EPERM.
+// Calls that are unknown get ENOSYS, as from a kernel that lacks them, so that
+// programs fall back. Known calls that are refused, or known arguments, get
+// EPERM.
 
 // neverAllowed is taken out of the container default, whatever it says.
 var neverAllowed = []string{
@@ -36,19 +39,14 @@ var neverAllowed = []string{
 // where no filter can look; every program falls back to clone and openat.
 var notThere = []string{"clone3", "openat2"}
 
-// allowedToo is what the container default gives only with a capability, and
-// what is harmless here.
-var allowedToo = []string{"mknod", "mknodat"}
-
-// A refusal is an argument that an allowed call may not have: it matches when
-// every condition does.
-type refusal struct {
+// An allowance lets a call through when every condition holds. Several for one
+// call are alternatives.
+type allowance struct {
 	call  string
 	conds []condition
 }
 
-// condition: argument arg, of which only the bits of mask count, has the value.
-// A mask of 0 compares "greater than value" instead.
+// A condition holds when the bits of mask in argument arg have the value.
 type condition struct {
 	arg         uint
 	mask, value uint64
@@ -56,116 +54,68 @@ type condition struct {
 
 const (
 	setIDBits = unix.S_ISUID | unix.S_ISGID
-	low32     = 1<<32 - 1 // a C int in a 64-bit register: the upper half is not looked at by the kernel
+	low32     = 1<<32 - 1 // a C int in a 64-bit register: the kernel does not look at the upper half
+	newSpaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+		unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 )
 
-// modeCalls are the calls that take a file mode, and which argument it is.
-var modeCalls = []struct {
-	call string
-	mode uint
-}{
-	{"chmod", 1}, {"fchmod", 1}, {"fchmodat", 2}, {"fchmodat2", 2}, {"mkdir", 1}, {"mkdirat", 2},
-	{"mknod", 1}, {"mknodat", 2}, {"creat", 1},
-}
-
-// openCalls take a mode only with these flags; else the argument is garbage.
-var openCalls = []struct {
-	call        string
-	flags, mode uint
-}{{"open", 1, 2}, {"openat", 2, 3}, {"mq_open", 1, 2}}
-
-// refusals lists what every command is refused, and with pinned what a closed
-// list of programs needs no part of.
-func refusals(pinned bool) []refusal {
-	var r []refusal
-	add := func(call string, conds ...condition) { r = append(r, refusal{call, conds}) }
-	// any one of the set-uid and set-gid bits
-	for _, c := range modeCalls {
-		for _, bit := range []uint64{unix.S_ISUID, unix.S_ISGID} {
-			add(c.call, condition{c.mode, bit, bit})
+// tightened replaces the container default for the calls that it names.
+func tightened(pinned bool) []allowance {
+	var list []allowance
+	add := func(call string, conds ...condition) { list = append(list, allowance{call, conds}) }
+	// no set-uid and no set-gid bit, by any call that takes a mode
+	for call, mode := range map[string]uint{"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mkdir": 1, "mkdirat": 2, "creat": 1} {
+		add(call, condition{mode, setIDBits, 0})
+	}
+	// these look at the mode only with certain flags; without them it is garbage
+	for call, flags := range map[string]uint{"open": 1, "openat": 2, "mq_open": 1} {
+		add(call, condition{flags, unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY, 0})
+		add(call, condition{flags + 1, setIDBits, 0})
+	}
+	// no device nodes: FIFOs, sockets and regular files
+	for call, mode := range map[string]uint{"mknod": 1, "mknodat": 2} {
+		for _, kind := range []uint64{unix.S_IFIFO, unix.S_IFSOCK, unix.S_IFREG, 0} {
+			add(call, condition{mode, unix.S_IFMT | setIDBits, kind})
 		}
 	}
-	for _, c := range openCalls {
-		for _, flag := range []uint64{unix.O_CREAT, unix.O_TMPFILE &^ unix.O_DIRECTORY} {
-			for _, bit := range []uint64{unix.S_ISUID, unix.S_ISGID} {
-				add(c.call, condition{c.flags, flag, flag}, condition{c.mode, bit, bit})
-			}
-		}
+	// no namespace of its own: a new attack surface
+	add("clone", condition{0, newSpaces, 0})
+	// the container default's personalities, and no address randomisation for
+	// debuggers; all ones asks for the current one (personality(2))
+	for _, p := range []uint64{0, 0x8, 0x20000, 0x20008, 0x40000, low32} {
+		add("personality", condition{0, low32, p})
 	}
-	// device nodes: FIFOs, sockets and regular files only
-	for _, c := range modeCalls {
-		if c.call == "mknod" || c.call == "mknodat" {
-			for _, kind := range []uint64{unix.S_IFCHR, unix.S_IFBLK} {
-				add(c.call, condition{c.mode, unix.S_IFMT, kind})
-			}
-		}
-	}
-	// a namespace of its own would be a new attack surface
-	for _, flag := range []uint64{unix.CLONE_NEWNS, unix.CLONE_NEWCGROUP, unix.CLONE_NEWUTS, unix.CLONE_NEWIPC,
-		unix.CLONE_NEWUSER, unix.CLONE_NEWPID, unix.CLONE_NEWNET} {
-		add("clone", condition{0, flag, flag})
-	}
-	// typing into a terminal that is shared with others
-	for _, request := range []uint64{unix.TIOCSTI, 0x541C /* TIOCLINUX, ioctl_console(2) */} {
-		add("ioctl", condition{1, low32, request})
-	}
-	r = append(r, personalities()...)
 	if pinned {
-		add("socket")
-		add("memfd_create")
-		add("memfd_secret")
-		add("ptrace")
-		return r
+		return append(list, none("socket"), none("memfd_create"), none("memfd_secret"), none("ptrace"))
 	}
-	return append(r, sockets()...)
+	add("ptrace")
+	return append(list, sockets()...)
 }
 
-// sockets leaves Unix, IPv4, IPv6 and route netlink.
-func sockets() []refusal {
-	var r []refusal
-	add := func(conds ...condition) { r = append(r, refusal{"socket", conds}) }
-	for domain := uint64(0); domain < unix.AF_NETLINK; domain++ {
-		switch domain {
-		case unix.AF_UNIX, unix.AF_INET, unix.AF_INET6:
-		default:
-			add(condition{0, low32, domain})
-		}
+// none is an allowance for nothing: the call is refused.
+func none(call string) allowance { return allowance{call, []condition{}} }
+
+// sockets are Unix, IPv4 and IPv6 without raw ones, and route netlink.
+func sockets() []allowance {
+	list := []allowance{
+		{"socket", []condition{{0, low32, unix.AF_UNIX}}},
+		{"socket", []condition{{0, low32, unix.AF_NETLINK}, {2, low32, unix.NETLINK_ROUTE}}},
 	}
-	add(condition{0, 0, unix.AF_NETLINK}) // every later one: packet, ALG, vsock, XDP, …
 	for _, domain := range []uint64{unix.AF_INET, unix.AF_INET6} {
-		for _, kind := range []uint64{unix.SOCK_RAW, unix.SOCK_PACKET} {
-			add(condition{0, low32, domain}, condition{1, 0xf, kind})
+		for _, kind := range []uint64{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET} {
+			list = append(list, allowance{"socket", []condition{{0, low32, domain}, {1, 0xf, kind}}})
 		}
 	}
-	// netlink but NETLINK_ROUTE, which is 0
-	for bit := range 32 {
-		add(condition{0, low32, unix.AF_NETLINK}, condition{2, 1 << bit, 1 << bit})
-	}
-	return r
+	return list
 }
 
-// personalities leaves the flags that the container default does, and no
-// address randomisation (debuggers): a bit that is set is refused, but for the
-// query, which has all of them. Bit 31 tells the query from the rest.
-func personalities() []refusal {
-	const (
-		query   = 1 << 31
-		allowed = 0x0008 /* PER_LINUX32 */ | 0x0020000 /* UNAME26 */ | 0x0040000 /* ADDR_NO_RANDOMIZE, personality(2) */
-	)
-	var r []refusal
-	for bit := range 31 {
-		b := uint64(1) << bit
-		if allowed&b == 0 {
-			r = append(r, refusal{"personality", []condition{{0, query | b, b}}})
-		}
-		r = append(r, refusal{"personality", []condition{{0, query | b, query}}})
-	}
-	return r
-}
+// tioclinux and TIOCSTI type into a terminal that is shared with others
+// (ioctl_console(2), ioctl_tty(2)); the first has no name in package unix.
+const tioclinux = 0x541C
 
 // filters are the compiled programs, each in a sealed memfd of struct
-// sock_filter, in the order of FILTER_* of internal.h.
-type filters [3]*os.File
+// sock_filter, in the order of enum filter of keeper.h.
+type filters [C.FILTERS]*os.File
 
 func (f filters) close() {
 	for _, file := range f {
@@ -177,16 +127,10 @@ func (f filters) close() {
 
 func newFilters() (filters, error) {
 	var f filters
-	build := []func() (*libseccomp.ScmpFilter, error){
-		baseFilter,
-		func() (*libseccomp.ScmpFilter, error) { return refusingFilter(refusals(true)) },
-		func() (*libseccomp.ScmpFilter, error) { return refusingFilter(refusals(false)) },
-	}
-	for i, b := range build {
-		filter, err := b()
+	for i := range f {
+		program, err := compile(i == filterPinned)
 		if err == nil {
-			f[i], err = export(filter)
-			filter.Release()
+			f[i], err = sealed("seccomp", program)
 		}
 		if err != nil {
 			f.close()
@@ -196,9 +140,78 @@ func newFilters() (filters, error) {
 	return f, nil
 }
 
-// containerDefault is the allowed calls of the container default for a
-// container without capabilities, without its conditions: those are refusals
-// here.
+// compile returns the whole program.
+func compile(pinned bool) ([]byte, error) {
+	f, err := allowFilter(pinned)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Release()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	defer w.Close()
+	type result struct {
+		b   []byte
+		err error
+	}
+	read := make(chan result, 1)
+	go func() {
+		b, err := io.ReadAll(r)
+		read <- result{b, err}
+	}()
+	if err := f.ExportBPF(w); err != nil {
+		return nil, err
+	}
+	w.Close()
+	program := <-read
+	return append(prologue(), program.b...), program.err
+}
+
+// prologue answers ENOSYS to every number that is higher than all that this
+// libseccomp knows, and EPERM to the refused ioctls: the request is 32 bits in a
+// 64-bit register, and no allow rule can say "but not this lower half". What it
+// lets through goes on to the first instruction after it, which loads what it
+// needs itself. It looks before the architecture is checked: all that it can do
+// is refuse.
+func prologue() []byte {
+	const (
+		load    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		equal   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		greater = unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K
+		ret     = unix.BPF_RET | unix.BPF_K
+		number  = 0      // offset of seccomp_data.nr
+		request = 16 + 8 // the lower half of args[1], little-endian
+	)
+	var last libseccomp.ScmpSyscall
+	for nr := range libseccomp.ScmpSyscall(1024) {
+		if _, err := nr.GetName(); err == nil {
+			last = nr
+		}
+	}
+	program := []unix.SockFilter{
+		{Code: load, K: number},
+		{Code: greater, Jt: 0, Jf: 1, K: uint32(last)},
+		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(syscall.ENOSYS)},
+		{Code: equal, Jt: 0, Jf: 4, K: unix.SYS_IOCTL},
+		{Code: load, K: request},
+		{Code: equal, Jt: 1, Jf: 0, K: unix.TIOCSTI},
+		{Code: equal, Jt: 0, Jf: 1, K: tioclinux},
+		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(syscall.EPERM)},
+	}
+	var b []byte
+	for _, i := range program {
+		b = binary.NativeEndian.AppendUint16(b, i.Code)
+		b = append(b, i.Jt, i.Jf)
+		b = binary.NativeEndian.AppendUint32(b, i.K)
+	}
+	return b
+}
+
+// containerDefault is the calls that the container default allows to a container
+// without capabilities, without its conditions: those are tightened here.
 func containerDefault() ([]string, error) {
 	profile, err := seccomp.GetDefaultProfile(&specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}})
 	if err != nil {
@@ -210,94 +223,78 @@ func containerDefault() ([]string, error) {
 			names = append(names, s.Names...)
 		}
 	}
-	names = append(names, "ptrace") // given from Linux 4.8 on, whichever profile
 	slices.Sort(names)
-	names = slices.Compact(names)
-	names = slices.DeleteFunc(names, func(n string) bool {
-		return slices.Contains(neverAllowed, n) || slices.Contains(notThere, n)
-	})
-	return append(names, allowedToo...), nil
+	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return slices.Contains(neverAllowed, n) }), nil
 }
 
-// baseFilter is the allow list.
-func baseFilter() (*libseccomp.ScmpFilter, error) {
+// allowFilter is the allow list. What is on none of its rules gets EPERM.
+func allowFilter(pinned bool) (*libseccomp.ScmpFilter, error) {
 	names, err := containerDefault()
 	if err != nil {
 		return nil, err
 	}
-	f, err := newFilter(libseccomp.ActErrno.SetReturnCode(int16(syscall.ENOSYS)))
+	list := tightened(pinned)
+	special := map[string]bool{}
+	for _, a := range list {
+		special[a.call] = true
+	}
+	for _, n := range notThere {
+		special[n] = true
+	}
+	for _, n := range names {
+		if !special[n] {
+			list = append(list, allowance{call: n})
+		}
+	}
+	f, err := newFilter(libseccomp.ActErrno.SetReturnCode(int16(syscall.EPERM)))
 	if err != nil {
 		return nil, err
 	}
-	allowed := map[libseccomp.ScmpSyscall]bool{}
-	for _, name := range names {
-		nr, err := libseccomp.GetSyscallFromName(name)
-		if err != nil || nr < 0 {
-			continue // of another architecture, or newer than this libseccomp
-		}
-		if allowed[nr] {
-			continue
-		}
-		allowed[nr] = true
-		if err := f.AddRule(nr, libseccomp.ActAllow); err != nil {
-			return nil, fmt.Errorf("allow %s: %w", name, err)
+	for _, a := range list {
+		if err := a.addTo(f); err != nil {
+			return nil, fmt.Errorf("allow %s %v: %w", a.call, a.conds, err)
 		}
 	}
-	hidden := map[libseccomp.ScmpSyscall]bool{}
-	for _, name := range notThere {
-		if nr, err := libseccomp.GetSyscallFromName(name); err == nil {
-			hidden[nr] = true
-		}
-	}
-	// known and refused, told from unknown
-	for nr := libseccomp.ScmpSyscall(0); nr < 1024; nr++ {
-		if _, err := nr.GetName(); err != nil || allowed[nr] || hidden[nr] {
-			continue
-		}
-		if err := f.AddRule(nr, libseccomp.ActErrno.SetReturnCode(int16(syscall.EPERM))); err != nil {
-			return nil, fmt.Errorf("refuse %d: %w", nr, err)
-		}
-	}
-	return f, nil
-}
-
-// refusingFilter allows everything but the refusals.
-func refusingFilter(list []refusal) (*libseccomp.ScmpFilter, error) {
-	f, err := newFilter(libseccomp.ActAllow)
-	if err != nil {
-		return nil, err
-	}
-	eperm := libseccomp.ActErrno.SetReturnCode(int16(syscall.EPERM))
-	for _, r := range list {
-		nr, err := libseccomp.GetSyscallFromName(r.call)
-		if err != nil || nr < 0 {
-			continue // this architecture has no such call, and the base no rule for it
-		}
-		var conds []libseccomp.ScmpCondition
-		for _, c := range r.conds {
-			cond, err := c.compile()
-			if err != nil {
-				return nil, err
-			}
-			conds = append(conds, cond)
-		}
-		if len(conds) == 0 {
-			err = f.AddRule(nr, eperm)
-		} else {
-			err = f.AddRuleConditionalExact(nr, eperm, conds)
-		}
+	for _, n := range notThere {
+		nr, err := libseccomp.GetSyscallFromName(n)
 		if err != nil {
-			return nil, fmt.Errorf("refuse %s %v: %w", r.call, r.conds, err)
+			continue // newer than this libseccomp: unknown anyway
+		}
+		if err := f.AddRule(nr, libseccomp.ActErrno.SetReturnCode(int16(syscall.ENOSYS))); err != nil {
+			return nil, fmt.Errorf("hide %s: %w", n, err)
 		}
 	}
 	return f, nil
 }
 
-func (c condition) compile() (libseccomp.ScmpCondition, error) {
-	if c.mask == 0 {
-		return libseccomp.MakeCondition(c.arg, libseccomp.CompareGreater, c.value)
+func (a allowance) addTo(f *libseccomp.ScmpFilter) error {
+	nr, err := libseccomp.GetSyscallFromName(a.call)
+	if err != nil || nr < 0 {
+		return nil // of another architecture, or newer than this libseccomp
 	}
-	return libseccomp.MakeCondition(c.arg, libseccomp.CompareMaskedEqual, c.mask, c.value)
+	if a.conds == nil {
+		return f.AddRule(nr, libseccomp.ActAllow)
+	}
+	if len(a.conds) == 0 {
+		return nil // none
+	}
+	conds, err := conditions(a.conds)
+	if err != nil {
+		return err
+	}
+	return f.AddRuleConditionalExact(nr, libseccomp.ActAllow, conds)
+}
+
+func conditions(list []condition) ([]libseccomp.ScmpCondition, error) {
+	var conds []libseccomp.ScmpCondition
+	for _, c := range list {
+		cond, err := libseccomp.MakeCondition(c.arg, libseccomp.CompareMaskedEqual, c.mask, c.value)
+		if err != nil {
+			return nil, err
+		}
+		conds = append(conds, cond)
+	}
+	return conds, nil
 }
 
 // newFilter makes an empty filter for the native ABI alone; i386 and x32 calls
@@ -312,22 +309,4 @@ func newFilter(fallback libseccomp.ScmpAction) (*libseccomp.ScmpFilter, error) {
 		return nil, err
 	}
 	return f, f.SetOptimize(2)
-}
-
-// export writes the program into a sealed memfd.
-func export(f *libseccomp.ScmpFilter) (*os.File, error) {
-	fd, err := unix.MemfdCreate("pinfold-seccomp", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, err
-	}
-	file := os.NewFile(uintptr(fd), "seccomp")
-	err = f.ExportBPF(file)
-	if err == nil {
-		err = seal(file)
-	}
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
 }

@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,9 +48,10 @@ type session struct {
 	fds       []int // one per place of base, O_PATH; nil at the end
 	projectFD int   // one of fds
 
-	nextID atomic.Uint64
+	slots  []byte // how runs ended, shared with the keeper
+	spares chan *spare
+
 	mu     sync.Mutex
-	runs   map[uint64]chan event
 	failed error         // why no more runs can be started
 	dead   chan struct{} // closed when the keeper and all beneath it are gone
 
@@ -69,7 +70,7 @@ func newSession(m *Manager, c Caller, project string, root unix.Stat_t) (*sessio
 		return nil, err
 	}
 	s := &session{m: m, caller: c, project: project, root: root, base: b, env: environment(c, b.view),
-		held: "rlimit", pidfd: -1, projectFD: -1, runs: map[uint64]chan event{}, dead: make(chan struct{})}
+		held: "rlimit", pidfd: -1, projectFD: -1, spares: make(chan *spare, C.RUNS_MAX), dead: make(chan struct{})}
 	if err := s.start(); err != nil {
 		s.abort()
 		return nil, err
@@ -175,8 +176,35 @@ func (s *session) sendInit() error {
 		return &Unavailable{Layer: "keeper", Err: err}
 	}
 	defer plan.Close()
+	slots, err := s.share()
+	if err != nil {
+		return &Unavailable{Layer: "keeper", Err: err}
+	}
+	defer slots.Close()
 	f := s.m.filters
-	return s.send(begin(0), C.MSG_INIT, 0, int(f[0].Fd()), int(f[1].Fd()), int(f[2].Fd()), int(plan.Fd()))
+	return s.send(begin(0), C.MSG_INIT, 0, int(f[0].Fd()), int(f[1].Fd()), int(plan.Fd()), int(slots.Fd()))
+}
+
+// share makes the memory for the slots. Its size is sealed: the caller, who can
+// reach the keeper's memory from root outside only, could else make reading it
+// a fault.
+func (s *session) share() (*os.File, error) {
+	fd, err := unix.MemfdCreate("slots", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "slots")
+	if err = f.Truncate(slotBytes); err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		s.slots, err = unix.Mmap(fd, 0, slotBytes, unix.PROT_READ, unix.MAP_SHARED)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func (s *session) encodeInit() []byte {
@@ -341,34 +369,35 @@ func (s *session) ready(fds []int) error {
 	return nil
 }
 
-// listen hands what the keeper says to the runs, until the keeper is gone.
-func (s *session) listen() {
-	var err error
-	for {
-		var e event
-		e, _, err = s.receive(false)
-		if err != nil {
-			break
-		}
-		s.mu.Lock()
-		run, ok := s.runs[e.id]
-		if e.kind == C.MSG_GONE {
-			delete(s.runs, e.id)
-		}
-		s.mu.Unlock()
-		if !ok || e.kind != C.MSG_STARTED && e.kind != C.MSG_GONE {
-			err = &Unavailable{Layer: "keeper", Err: errProtocol}
-			break
-		}
-		select {
-		case run <- e: // room for one of each
-		default:
-			err = &Unavailable{Layer: "keeper", Err: errProtocol}
-		}
-		if err != nil {
-			break
-		}
+// A spare is an init that waits for its run.
+type spare struct {
+	slot   uint64
+	socket *os.File // the run goes in, the receipt comes out
+	pidfd  *os.File // readable when the init and all beneath it are gone
+}
+
+// send writes one message with descriptors. The socket holds it at once: it is
+// the first.
+func (s *spare) send(message []byte, fds []int) error {
+	raw, err := s.socket.SyscallConn()
+	if err != nil {
+		return err
 	}
+	var sent error
+	err = raw.Control(func(fd uintptr) {
+		sent = unix.Sendmsg(int(fd), message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+	})
+	return cmp.Or(err, sent)
+}
+
+func (s *spare) close() {
+	s.socket.Close()
+	s.pidfd.Close()
+}
+
+// listen takes the spares in, until the keeper is gone.
+func (s *session) listen() {
+	err := s.takeSpares()
 	s.mu.Lock()
 	if s.failed == nil {
 		s.failed = err
@@ -376,6 +405,61 @@ func (s *session) listen() {
 	s.mu.Unlock()
 	s.end()
 	close(s.dead)
+	for {
+		select {
+		case spare := <-s.spares:
+			if spare != nil {
+				spare.close()
+			}
+		default:
+			return
+		}
+	}
+}
+
+func (s *session) takeSpares() error {
+	for {
+		e, fds, err := s.receive(true)
+		if err != nil {
+			return err
+		}
+		if e.kind == C.MSG_FAIL {
+			return e.fail.err()
+		}
+		if e.kind != C.MSG_SPARE || len(fds) != 2 || e.id >= C.RUNS_MAX {
+			closeAll(fds)
+			return &Unavailable{Layer: "keeper", Err: errProtocol}
+		}
+		for _, fd := range fds {
+			unix.SetNonblock(fd, true)
+		}
+		sp := &spare{e.id, os.NewFile(uintptr(fds[0]), "spare"), os.NewFile(uintptr(fds[1]), "init")}
+		select {
+		case s.spares <- sp:
+		default:
+			sp.close()
+			return &Unavailable{Layer: "keeper", Err: errProtocol}
+		}
+	}
+}
+
+// takeSpare returns an init for one run and asks for the next.
+func (s *session) takeSpare() (*spare, error) {
+	late := time.NewTimer(startDeadline)
+	defer late.Stop()
+	var sp *spare
+	select {
+	case sp = <-s.spares:
+	case <-s.dead:
+	case <-late.C:
+		s.kill()
+	}
+	if sp == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return nil, &Unavailable{Layer: "keeper", Err: fmt.Errorf("it ended or does not answer: %w", cmp.Or(s.failed, os.ErrDeadlineExceeded))}
+	}
+	return sp, nil
 }
 
 // end kills the keeper and waits: it is pid 1 of the session, so that the kernel
@@ -394,6 +478,10 @@ func (s *session) end() {
 	}
 	closeAll(s.fds)
 	s.fds, s.projectFD = nil, -1
+	if s.slots != nil {
+		unix.Munmap(s.slots)
+		s.slots = nil
+	}
 	s.open.Unlock()
 	s.channel.Close()
 	s.cgroup.remove()
@@ -435,24 +523,12 @@ func (s *session) usable() bool {
 	return s.failed == nil
 }
 
-// register makes a run known before the keeper can speak of it.
-func (s *session) register() (uint64, chan event, error) {
-	id := s.nextID.Add(1)
-	c := make(chan event, 2)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failed != nil {
-		return 0, nil, s.failed
-	}
-	s.runs[id] = c
-	return id, c, nil
-}
-
-func (s *session) signal(id uint64, sig syscall.Signal) {
+// signal sends a signal to the init of a slot.
+func (s *session) signal(slot uint64, sig syscall.Signal) {
 	m := begin(8)
 	m.u32(uint32(sig))
 	m.u32(0)
-	s.send(m, C.MSG_KILL, id)
+	s.send(m, C.MSG_KILL, slot)
 }
 
 // cacheDir makes the directories of the caches of a caller and project.

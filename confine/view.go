@@ -151,6 +151,7 @@ type placeKind uint8
 const (
 	placeRoot    placeKind = iota // the new root, to find programs beneath
 	placeRead                     // programs, libraries, configuration
+	placeUnder                    // a tree mounted in one of these
 	placeTool                     // a toolchain in the home
 	placeCache                    // written under ExecAny
 	placeDev                      // device nodes
@@ -318,7 +319,7 @@ func (b *base) etc(c Caller, project string) error {
 	}
 	for _, name := range etcTrees {
 		if isDir("/etc/" + name) {
-			b.bind("/etc/"+name, "/etc/"+name, attrRO|attrNoexec, placeRead)
+			b.bind("/etc/"+name, "/etc/"+name, attrRO|attrNoexec, placeUnder)
 		}
 	}
 	return nil
