@@ -301,7 +301,7 @@ func (j *job) collect(w http.ResponseWriter, outputLimit *int) *failure {
 
 // stream runs the job and answers with events.
 func (j *job) stream(w http.ResponseWriter) {
-	s := newStream(w)
+	s := newStream(w, j.server.writeTime)
 	defer s.close()
 	s.event(api.DecidedEvent{Event: api.EventDecided, Run: j.id, Decision: j.decision, Grant: j.grant})
 	stdout := &eventWriter{stream: s, kind: api.EventStdout}

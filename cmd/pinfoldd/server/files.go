@@ -138,16 +138,8 @@ func (t *tree) walk(name string) (place, error) {
 		return place{fd: -1}, &os.PathError{Op: "follow", Path: name, Err: unix.EINVAL}
 	}
 	if clean := path.Clean(name); clean == name && !t.entersPrivate(clean) {
-		// The common case in one step: nothing on the way is a symlink.
-		fd, err := unix.Openat2(unix.AT_FDCWD, clean, &unix.OpenHow{
-			Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
-		if err == nil {
-			p := place{fd: fd, real: clean}
-			err = unix.Fstat(fd, &p.stat)
-			if err == nil && p.stat.Mode&unix.S_IFMT != unix.S_IFLNK {
-				return p, nil
-			}
-			p.close()
+		if p, ok := straight(clean); ok {
+			return p, nil
 		}
 	}
 	w := walker{tree: t, place: place{fd: -1, real: "/"}}
@@ -162,6 +154,36 @@ func (t *tree) walk(name string) (place, error) {
 		w.place.close()
 	}
 	return w.place, nil
+}
+
+// straight resolves the clean path in the common cases: nothing on the way is a
+// symlink, and the last part may not exist.
+func straight(clean string) (place, bool) {
+	fd, err := openStraight(clean)
+	if err == unix.ENOENT {
+		dir, name := path.Split(clean)
+		if fd, err = openStraight(path.Clean(dir)); err != nil {
+			return place{}, false
+		}
+		var st unix.Stat_t
+		err = unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		_ = unix.Close(fd)
+		return place{fd: -1, real: clean}, err == unix.ENOENT
+	}
+	if err != nil {
+		return place{}, false
+	}
+	p := place{fd: fd, real: clean}
+	if unix.Fstat(fd, &p.stat) != nil || p.stat.Mode&unix.S_IFMT == unix.S_IFLNK {
+		p.close()
+		return place{}, false
+	}
+	return p, true
+}
+
+func openStraight(clean string) (int, error) {
+	return unix.Openat2(unix.AT_FDCWD, clean, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 }
 
 // entersPrivate reports whether the clean path leads into a private place.

@@ -37,7 +37,7 @@ func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request, _ *peer) *failu
 	head := w.Header()
 	head.Set("Content-Type", "application/yaml")
 	head.Set("Content-Length", strconv.Itoa(len(api.OpenAPI)))
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.writeTime))
 	_, _ = w.Write([]byte(api.OpenAPI)) // the client may be gone
 	return nil
 }

@@ -43,7 +43,7 @@ func (s *Server) judge(ctx context.Context, q question, sl *slot) verdict {
 		}()
 		result <- s.judgeNow(q)
 	}()
-	late := time.NewTimer(judgeTime)
+	late := time.NewTimer(s.judgeTime)
 	defer late.Stop()
 	select {
 	case v := <-result:

@@ -24,8 +24,10 @@ import (
 const (
 	maxRuns    = 16               // commands of one caller at once, checks included
 	maxHeaders = 16 << 10         // bytes of a request's head
+	maxDrain   = 8 << 20          // bytes of a body that is too large that are read for nothing
 	readTime   = 10 * time.Second // for a request's head, and again for its body
 	keepTime   = 2 * time.Minute  // a connection without a request
+	writeTime  = 10 * time.Second // for each 64 KiB of an answer: a client must read 6.4 KiB a second
 	judgeTime  = 5 * time.Second  // for what is looked up in the project
 )
 
@@ -75,6 +77,8 @@ type Server struct {
 	runsMu sync.Mutex
 	runs   map[uint32]int // by uid
 
+	writeTime, judgeTime time.Duration // the constants, but in tests
+
 	active atomic.Int64 // requests being served
 	last   atomic.Int64 // when the last one ended, in Unix nanoseconds
 }
@@ -82,7 +86,7 @@ type Server struct {
 // New returns a server that serves nothing yet.
 func New(c Config) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{Config: c, cancel: cancel, runs: map[uint32]int{}}
+	s := &Server{Config: c, cancel: cancel, runs: map[uint32]int{}, writeTime: writeTime, judgeTime: judgeTime}
 	s.users.known = map[uint32]account{}
 	s.layers.byUID = map[uint32]probed{}
 	s.last.Store(time.Now().UnixNano())
@@ -231,11 +235,11 @@ func (s *Server) answer(w http.ResponseWriter, status int, v any) {
 	head.Set("Content-Type", api.JSON)
 	head.Set("Content-Length", strconv.Itoa(b.Len()))
 	rc := http.NewResponseController(w)
-	_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
+	_ = rc.SetWriteDeadline(time.Now().Add(s.writeTime))
 	w.WriteHeader(status)
 	for first := true; b.Len() > 0; first = false {
 		if !first {
-			_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
+			_ = rc.SetWriteDeadline(time.Now().Add(s.writeTime))
 		}
 		if _, err := w.Write(b.Next(writePiece)); err != nil {
 			return // the client is gone
@@ -245,7 +249,11 @@ func (s *Server) answer(w http.ResponseWriter, status int, v any) {
 
 // readBody reads the request's body, at most [api.MaxRequest] bytes.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *failure) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(readTime))
 	tooLarge := func() *failure {
+		// Most clients read no answer before they have written everything.
+		_, _ = io.CopyN(io.Discard, r.Body, maxDrain)
 		w.Header().Set("Connection", "close")
 		return &failure{err: api.InvalidField("body", "must be at most "+strconv.Itoa(api.MaxRequest)+" bytes"),
 			status: http.StatusRequestEntityTooLarge}
@@ -253,8 +261,6 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *failure) {
 	if r.ContentLength > api.MaxRequest {
 		return nil, tooLarge()
 	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(readTime))
 	var body []byte
 	var err error
 	if r.ContentLength >= 0 {

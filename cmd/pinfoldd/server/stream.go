@@ -17,10 +17,8 @@ const (
 	// maxQueue is how many bytes of events may wait for a client to read them;
 	// then the command waits too.
 	maxQueue = 1 << 20
-	// writePiece is written at a time, within writeTime, or the client is given
-	// up: so it must read at least 6.4 KiB a second.
+	// writePiece is written at a time, within the server's write time.
 	writePiece = 64 << 10
-	writeTime  = 10 * time.Second
 )
 
 // errNotRead is why events are not delivered any more.
@@ -32,6 +30,7 @@ var errNotRead = errors.New("the client does not read its events")
 type stream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
+	time time.Duration // for each piece
 	done chan struct{} // the goroutine is gone
 
 	mu       sync.Mutex
@@ -43,8 +42,8 @@ type stream struct {
 	sequence int64
 }
 
-func newStream(w http.ResponseWriter) *stream {
-	s := &stream{w: w, rc: http.NewResponseController(w), done: make(chan struct{})}
+func newStream(w http.ResponseWriter, writeTime time.Duration) *stream {
+	s := &stream{w: w, rc: http.NewResponseController(w), time: writeTime, done: make(chan struct{})}
 	s.change.L = &s.mu
 	s.enc = json.NewEncoder(&s.queue)
 	s.enc.SetEscapeHTML(false)
@@ -123,7 +122,7 @@ func (s *stream) send() {
 // write writes the batch piece by piece and reports whether it could.
 func (s *stream) write(batch *bytes.Buffer) bool {
 	for batch.Len() > 0 {
-		_ = s.rc.SetWriteDeadline(time.Now().Add(writeTime))
+		_ = s.rc.SetWriteDeadline(time.Now().Add(s.time))
 		if _, err := s.w.Write(batch.Next(writePiece)); err != nil {
 			return false
 		}
