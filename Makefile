@@ -1,0 +1,78 @@
+# Pinfold
+#
+#   make demo     build, and show what it does in a scratch project
+#   make test     everything that CI runs
+#   make build    bin/pinfoldd and bin/pinfold
+#   make install  into $(DESTDIR)$(PREFIX)/bin
+#   make bench    figures, side by side with plain spawning
+#   make fuzz     each fuzz test for FUZZTIME
+#
+# demo and test install what is missing of compiler, headers, git and python3
+# when they run as root on a machine with apt-get.
+
+PREFIX   ?= /usr/local
+VERSION  ?= 0.1.0
+FUZZTIME ?= 20s
+
+GO          ?= go
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# The id of a build begins with the time of its source, so that ids of commits
+# can be told older from newer; the rest is a hash of what is compiled.
+SOURCES = $(shell find . -path ./bin -prune -o \( -name '*.go' -o -name '*.[ch]' -o -name '*.toml' -o -name '*.yaml' -o -name 'go.*' \) -type f -print | LC_ALL=C sort)
+BUILD   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)-$(shell cat $(SOURCES) | sha256sum | cut -c1-12)
+LDFLAGS = -s -w -X main.version=$(VERSION) -X main.build=$(BUILD)
+
+.DELETE_ON_ERROR:
+.PHONY: all build demo test check unit unit-as-user install bench fuzz clean deps
+
+all: build
+
+build:
+	CGO_ENABLED=1 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/pinfoldd ./cmd/pinfoldd
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/pinfold ./cmd/pinfold
+
+deps:
+	@sh .ci/deps
+
+demo: deps
+	@$(MAKE) --no-print-directory build
+	@bash cmd/pinfold/demo.sh bin
+
+# Recipes that compile are in makes of their own, so that they see what deps
+# has installed.
+test: deps
+	@$(MAKE) --no-print-directory build check unit
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory unit-as-user; fi
+
+check:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:" $$unformatted; exit 1; fi
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+# -p 1: some tests measure time, and two cores are soon shared too often.
+unit:
+	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -p 1 -timeout 20m ./...
+
+# What behaves differently without privilege, once more as an ordinary user.
+unit-as-user:
+	bash .ci/as-user ./trace ./confine ./cmd/pinfoldd/server ./cmd/pinfold
+
+install: build
+	install -D -m 0755 bin/pinfoldd '$(DESTDIR)$(PREFIX)/bin/pinfoldd'
+	install -D -m 0755 bin/pinfold '$(DESTDIR)$(PREFIX)/bin/pinfold'
+
+bench:
+	$(GO) run ./cmd/pinfoldd/bench
+
+fuzz:
+	@for package in $$($(GO) list ./...); do \
+		for name in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			echo "$$package $$name"; \
+			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+		done; \
+	done
+
+clean:
+	rm -rf bin
