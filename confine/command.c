@@ -99,8 +99,8 @@ static void read_run(struct run *run, struct reader *r, const int *fds, int nfds
 }
 
 /*
- * A proc of this pid namespace. For uid 0 the parts that steer the machine
- * are read-only: the kernel lets euid 0 write sysctls without any capability.
+ * A proc of this pid namespace. Sysctls are read-only, and for uid 0 all that
+ * steers the machine: the kernel lets euid 0 write there without any capability.
  */
 static void mount_proc(bool root)
 {
@@ -109,7 +109,7 @@ static void mount_proc(bool root)
 
 	if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL))
 		fail(STEP_PROC, 1);
-	for (uint32_t i = 0; root && i < COUNT(parts); i++) {
+	for (uint32_t i = 0; i < (root ? COUNT(parts) : 1); i++) {
 		snprintf(path, sizeof path, "/proc/%s", parts[i]);
 		struct operation op = { .kind = OP_REBIND, .flags = OPF_OPTIONAL, .a = path,
 					.set = MOUNT_ATTR_RDONLY };

@@ -105,6 +105,9 @@ func (c *command) start() error {
 		return err
 	}
 	defer p.free()
+	if c.s.m.tamper != nil {
+		c.s.m.tamper(p)
+	}
 	c.probes = p.probes
 	ruleset, flags, err := newRuleset(p.config, p.rules)
 	if err != nil {
@@ -320,7 +323,7 @@ func (c *command) awaitEnd() {
 
 // end brings the command one step closer to its end, and says what comes if that
 // does not help. A command that was asked politely is killed next, whatever the
-// reason; the keeper, which belongs to the caller and may be stopped, last.
+// reason; the keeper, beneath which nothing is left then, last.
 func (c *command) end(why Ended) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,10 +334,10 @@ func (c *command) end(why Ended) {
 	switch {
 	case c.stage < asked && why != EndedOutput:
 		c.stage, next = asked, killGrace
-		c.s.signal(c.init.slot, syscall.SIGTERM)
+		c.init.signal(unix.SIGTERM)
 	case c.stage < killed:
 		c.stage = killed
-		c.s.signal(c.init.slot, syscall.SIGKILL)
+		c.init.signal(unix.SIGKILL)
 	default:
 		c.stage = lost
 		c.s.kill()

@@ -423,18 +423,11 @@ static void reap(void)
 				slots[i].init = 0;
 }
 
-static void obey(const struct head *h, struct reader *r)
+static void obey(const struct head *h)
 {
-	uint32_t sig;
-
 	switch (h->type) {
 	case MSG_NEXT:
 		offer_spare();
-		break;
-	case MSG_KILL:
-		sig = read_u32(r);
-		if (h->id < RUNS_MAX && slots[h->id].init)
-			kill(slots[h->id].init, (int)sig);
 		break;
 	case MSG_FREE:
 		if (h->id < RUNS_MAX)
@@ -462,8 +455,7 @@ static void serve(char *buf, int signals)
 		size_t n = hear(buf, fds, &nfds);
 		if (n == 0)
 			_exit(0); /* the daemon is gone, and with this pid 1 all that it started */
-		struct reader r = { buf + sizeof(struct head), buf + n, false };
-		obey((struct head *)buf, &r);
+		obey((struct head *)buf);
 		for (int i = 0; i < nfds; i++)
 			close(fds[i]);
 	}

@@ -16,10 +16,10 @@
  *     |              init of the spare       |
  *     | -- RUN ------> |                     |  on its socket (+ stdio, ruleset)
  *     | <- STARTED --- |                     |  the receipt, right before the exec
- *     | -- KILL ---------------------------> |  a signal for an init
- *     |                x                     |  its pidfd is readable when it and all
- *     |                                      |    beneath it are gone; how it ended
- *     | -- FREE ---------------------------> |    is in its slot until this
+ *     |                x                     |  its pidfd, by which it is signalled, is
+ *     |                                      |    readable when it and all beneath it
+ *     |                                      |    are gone; how it ended is in its
+ *     | -- FREE ---------------------------> |    slot until this
  *
  * Each channel is a SOCK_SEQPACKET socket pair: a message is one packet of at
  * most MSG_MAX bytes, native byte order, and starts with struct head. The
@@ -41,7 +41,7 @@ enum {
 };
 
 enum msg {
-	MSG_INIT = 1, MSG_MAPPED, MSG_NEXT, MSG_RUN, MSG_KILL, MSG_FREE,
+	MSG_INIT = 1, MSG_MAPPED, MSG_NEXT, MSG_RUN, MSG_FREE,
 	MSG_USERNS = 16, MSG_KEEPER, MSG_READY, MSG_SPARE, MSG_STARTED, MSG_FAIL,
 };
 
@@ -81,7 +81,7 @@ enum op {
 	OP_DEV,     /* a: path: the minimal /dev */
 	OP_DEVPTS,  /* a: path */
 	OP_ATTR,    /* a: path, set, clear: MOUNT_ATTR_* of the mount there */
-	OP_REBIND,  /* a: path, set, clear: a mount point of its own over the place itself */
+	OP_REBIND,  /* a: path, b: another place, or empty for the same, set, clear: bound there */
 };
 
 enum {
@@ -93,7 +93,7 @@ enum {
 /* What the probe has to find, and what the receipt says that it found. */
 enum {
 	PROBE_LANDLOCK_READ = 1 << 0,   /* a readable file outside every rule: EACCES */
-	PROBE_LANDLOCK_WRITE = 1 << 1,  /* a writable one: EACCES */
+	PROBE_LANDLOCK_WRITE = 1 << 1,  /* a writable device node: EACCES */
 	PROBE_LANDLOCK_EXEC = 1 << 2,   /* an executable of garbage: EACCES, not ENOEXEC */
 	PROBE_SECCOMP = 1 << 3,         /* process_vm_readv of nothing: EPERM, not 0 */
 	PROBE_NO_SOCKET = 1 << 4,       /* socket(2): EPERM */
@@ -135,12 +135,6 @@ struct ending {
 struct failed {
 	struct head head;
 	struct fail fail;
-};
-
-struct kill {
-	struct head head;
-	uint32_t signal;
-	uint32_t pad;
 };
 
 #endif

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
@@ -32,10 +33,8 @@ func pinned(t *testing.T, programs ...string) policy.Grant {
 	t.Helper()
 	var g policy.Grant
 	for _, p := range programs {
-		path, err := exec.LookPath(p)
-		if err == nil {
-			path, err = filepath.EvalSymlinks(path)
-		}
+		// the system's, as PATH is inside
+		path, err := filepath.EvalSymlinks("/usr/bin/" + p)
 		if err != nil {
 			t.Skipf("%s is not installed", p)
 		}
@@ -78,13 +77,19 @@ func callers(t *testing.T) map[string]Caller {
 	return map[string]Caller{"self": callerNamed(t, u.Username)}
 }
 
-func newManager(t *testing.T) *Manager {
+// stateDir is a directory that every caller may pass through.
+func stateDir(t *testing.T) string {
 	t.Helper()
 	state := t.TempDir()
 	for dir := state; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o711)
 	}
-	m, err := New(Config{StateDir: state})
+	return state
+}
+
+func newManager(t *testing.T) *Manager {
+	t.Helper()
+	m, err := New(Config{StateDir: stateDir(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,3 +363,5 @@ func owner(st os.FileInfo) (uid, gid uint32) {
 	s := st.Sys().(*syscall.Stat_t)
 	return s.Uid, s.Gid
 }
+
+func scan(s string, n *int) (int, error) { return fmt.Sscan(s, n) }

@@ -68,6 +68,8 @@ type Manager struct {
 	null    *os.File
 	thread  chan func()
 
+	tamper func(*plan) // tests break a layer here
+
 	mu       sync.Mutex
 	sessions map[sessionKey]*session
 	making   map[sessionKey]chan struct{}

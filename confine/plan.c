@@ -65,9 +65,9 @@ int open_source(struct operation *op)
 }
 
 /*
- * Makes a place a mount point of its own, with its own attributes. The place
- * is followed once, by descriptor, so that a symlink put there meanwhile leads
- * nowhere.
+ * Makes a place a mount point of its own, with its own attributes; what is
+ * mounted there is the place itself, or another one. The place is followed once,
+ * by descriptor, so that a symlink put there meanwhile leads nowhere.
  */
 static int rebind(const struct operation *op, int project)
 {
@@ -79,7 +79,10 @@ static int rebind(const struct operation *op, int project)
 		at = open(rel(op->a), O_PATH | O_CLOEXEC | O_NOFOLLOW);
 	if (at < 0)
 		return op->flags & OPF_OPTIONAL && (errno == ENOENT || errno == ENOTDIR) ? 0 : -1;
-	tree = open_tree(at, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+	if (op->b_len)
+		tree = open_tree(AT_FDCWD, rel(op->b), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	else
+		tree = open_tree(at, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
 	if (tree >= 0 && set_attr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, op->set, op->clear) == 0)
 		r = move_mount(tree, "", at, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
 	int err = errno;

@@ -95,6 +95,10 @@ func (p *plan) places(s *session, g policy.Grant, whole bool) {
 			lateFS{"/dev/shm", rightRead | rightWrite})
 	}
 	for i, at := range s.base.places {
+		if at.kind == placeCanary {
+			p.rules = append(p.rules, rule{s.fds[i], ll.AccessFSReadFile})
+			continue
+		}
 		rights := landlock.AccessFSSet(rightRead)
 		var clear uint64
 		switch at.kind {

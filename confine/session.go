@@ -28,6 +28,9 @@ const startDeadline = 10 * time.Second
 // killGrace is how long a tree that was asked to end has before SIGKILL.
 const killGrace = 2 * time.Second
 
+// ownProcesses are the keeper, the spare and the init of a command.
+const ownProcesses = 3
+
 // A session is a keeper and what the daemon holds of it.
 type session struct {
 	m       *Manager
@@ -94,7 +97,7 @@ func (s *session) start() error {
 		unix.Wait4(pid, &status, 0, nil)
 	}()
 	if s.caller.UID == 0 {
-		s.cgroup, err = s.m.pids.add(rand.Text(), pid, s.m.limits.Processes+8)
+		s.cgroup, err = s.m.pids.add(rand.Text(), pid, s.m.limits.Processes+ownProcesses)
 		if err != nil {
 			err = &Unavailable{Layer: "process limit", Err: fmt.Errorf("root's processes can only be counted by a pids cgroup: %w", err),
 				Fix: "mount the pids cgroup controller, or run as a user that is not root"}
@@ -379,15 +382,26 @@ type spare struct {
 // send writes one message with descriptors. The socket holds it at once: it is
 // the first.
 func (s *spare) send(message []byte, fds []int) error {
-	raw, err := s.socket.SyscallConn()
+	return withFD(s.socket, func(fd int) error {
+		return unix.Sendmsg(fd, message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+	})
+}
+
+// signal sends a signal to the init. It asks nobody: the keeper may be stopped.
+func (s *spare) signal(sig unix.Signal) error {
+	return withFD(s.pidfd, func(fd int) error { return unix.PidfdSendSignal(fd, sig, nil, 0) })
+}
+
+// withFD runs f on the file's descriptor, which stays non-blocking, unlike after
+// File.Fd.
+func withFD(file *os.File, f func(fd int) error) error {
+	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
 	}
-	var sent error
-	err = raw.Control(func(fd uintptr) {
-		sent = unix.Sendmsg(int(fd), message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
-	})
-	return cmp.Or(err, sent)
+	var inner error
+	err = raw.Control(func(fd uintptr) { inner = f(int(fd)) })
+	return cmp.Or(err, inner)
 }
 
 func (s *spare) close() {
@@ -521,14 +535,6 @@ func (s *session) usable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failed == nil
-}
-
-// signal sends a signal to the init of a slot.
-func (s *session) signal(slot uint64, sig syscall.Signal) {
-	m := begin(8)
-	m.u32(uint32(sig))
-	m.u32(0)
-	s.send(m, C.MSG_KILL, slot)
 }
 
 // cacheDir makes the directories of the caches of a caller and project.

@@ -150,6 +150,7 @@ type placeKind uint8
 
 const (
 	placeRoot    placeKind = iota // the new root, to find programs beneath
+	placeCanary                   // may be read, so that only the right to execute is missing
 	placeRead                     // programs, libraries, configuration
 	placeUnder                    // a tree mounted in one of these
 	placeTool                     // a toolchain in the home
@@ -208,7 +209,6 @@ func newBase(c Caller, project, cache string, shell shell) (*base, error) {
 	}
 	b := &base{view: view, made: map[string]bool{"/proc": true}}
 	b.places = append(b.places, place{"/", placeRoot})
-	b.canaries()
 	b.system(shell)
 	if err := b.etc(c, project); err != nil {
 		return nil, err
@@ -218,6 +218,7 @@ func newBase(c Caller, project, cache string, shell shell) (*base, error) {
 	b.do(op{kind: opAttr, a: "/dev", set: attrRO | attrNoexec | unix.MOUNT_ATTR_NOSUID})
 	b.mounts = append(b.mounts, "/dev")
 	b.places = append(b.places, place{"/dev", placeDev})
+	b.canaries()
 	b.dir("/run")
 	for _, s := range scratch {
 		b.tmpfs(s, "mode=1777,size=1g,nr_inodes=200k", attrNoexec)
@@ -248,14 +249,19 @@ func (b *base) pinParents(project string) {
 	}
 }
 
-// canaries are what the probe tries: on a mount that would allow it, so that
-// only Landlock stands in the way.
+// canaries are what the probe tries, where only Landlock stands in the way. The
+// mount is read-only, so that no command can make them harder to reach for the
+// next; what is opened for writing is a device node, which a read-only mount
+// does not stop.
 func (b *base) canaries() {
 	b.tmpfs("/.pinfold", "mode=0755,size=64k", 0)
 	b.do(op{kind: opFile, a: "/.pinfold/read", b: "canary\n", arg: 0o644})
-	b.do(op{kind: opFile, a: "/.pinfold/write", b: "canary\n", arg: 0o666})
+	b.do(op{kind: opFile, a: "/.pinfold/write", arg: 0o644})
 	b.do(op{kind: opFile, a: "/.pinfold/exec", b: "no program at all\n", arg: 0o755})
+	b.do(op{kind: opRebind, a: "/.pinfold/write", b: "/dev/null", set: attrRO})
+	b.do(op{kind: opAttr, a: "/.pinfold", set: attrRO})
 	b.mounts = append(b.mounts, "/.pinfold")
+	b.places = append(b.places, place{"/.pinfold/exec", placeCanary})
 }
 
 func (b *base) system(shell shell) {
