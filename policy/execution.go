@@ -1,0 +1,372 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/pinfold/pinfold/shparse"
+)
+
+// An execution is one command that is being judged.
+type execution struct {
+	judge *judge
+	call  *call
+	argv  []shparse.Field
+	dirs  []string
+	stdin shparse.Input
+	in    scope
+	at    Span
+	known bool // the fact is about this very program
+}
+
+// effects judges everything that the command does by its fact.
+func (x *execution) effects() {
+	f := x.call.fact
+	if f.Ask != "" {
+		x.asked(f.Ask, x.at)
+	}
+	if x.call.path[len(x.call.path)-1] == "?" {
+		x.asked("a subcommand that is not known", x.at)
+		x.judge.opaque()
+	}
+	x.optionEffects()
+	switch f.Syntax {
+	case "find":
+		x.find()
+	case "test":
+		x.test()
+	case "shell":
+		x.shell()
+	case "pairs":
+		x.pairs()
+	default:
+		x.operandEffects()
+	}
+}
+
+// allow takes what the command needs to run into the grant.
+func (j *judge) allow(base, name string, x *execution) {
+	f := x.call.fact
+	j.slow = j.slow || f.Slow
+	if f.Opaque {
+		j.opaque()
+		j.effect(x, &effect{kind: effectOpaque, span: x.at})
+		return
+	}
+	for _, place := range f.Changes {
+		j.changes(place)
+	}
+	if f.Builtin && !x.in.external {
+		return
+	}
+	j.executes(name)
+	for _, start := range f.Starts {
+		j.executes(start)
+	}
+}
+
+// changes grants a place that a command writes by itself, such as .git.
+func (j *judge) changes(place string) {
+	j.writes = append(j.writes, place)
+	j.risk = max(j.risk, Medium)
+}
+
+func (x *execution) asked(reason string, at Span) {
+	x.judge.effect(x, &effect{kind: effectAsked, detail: reason, span: at})
+}
+
+func (x *execution) span(f shparse.Field) Span { return x.judge.spans.span(f.Offset, f.End) }
+
+// optionEffects judges the options, those that enter a directory first, since
+// the other paths are relative to it.
+func (x *execution) optionEffects() {
+	for _, g := range x.call.options {
+		if g.option.role.kind == roleEnter && g.hasVal {
+			x.enter(g.value)
+		}
+	}
+	for _, g := range x.call.options {
+		r := g.option.role
+		switch {
+		case r.kind == roleFlag, r.kind == roleEnter:
+		case r.kind == roleAsks, r.kind == roleAsk:
+			x.asked(g.text+" "+r.detail, x.span(g.at))
+		case g.hasVal:
+			x.role(r, g.value, 0)
+		}
+	}
+	for _, g := range x.call.unknown {
+		x.unknownOption(g)
+	}
+}
+
+// unknownOption judges an option that the fact does not list. When the fact is
+// loose only a value that looks like a path matters.
+func (x *execution) unknownOption(g given) {
+	if _, known := g.at.Known(); !known && !g.hasVal || !x.call.fact.Loose {
+		x.judge.effect(x, &effect{kind: effectOption, detail: g.at.String(), span: x.span(g.at)})
+		return
+	}
+	if g.hasVal && looksLikePath(g.value) {
+		x.paths(g.value, effectReads)
+	}
+}
+
+// looksLikePath reports whether the text is spelled as a path that may lead
+// out of the directory.
+func looksLikePath(f shparse.Field) bool {
+	p := f.Prefix()
+	return strings.HasPrefix(p, "/") || strings.HasPrefix(p, "~") || climbs(f.Literal())
+}
+
+// enter changes the directory in which the rest of the command is judged.
+func (x *execution) enter(f shparse.Field) {
+	x.paths(f, effectEnters)
+	text, known := f.Known()
+	if !known || f.Many {
+		x.dirs = nil
+		return
+	}
+	var to []string
+	for _, dir := range x.dirs {
+		full := text
+		if !strings.HasPrefix(text, "/") {
+			full = dir + "/" + text
+		}
+		if real, _, err := x.judge.follow(full); err == nil {
+			to = append(to, real)
+		} else {
+			to = append(to, full)
+		}
+	}
+	x.dirs = to
+}
+
+// eachDir calls do for every directory in which the command may run.
+func (x *execution) eachDir(do func(dir string)) {
+	if len(x.dirs) == 0 {
+		do("")
+	}
+	for _, dir := range x.dirs {
+		do(dir)
+	}
+}
+
+// paths judges a path operand that is read or entered.
+func (x *execution) paths(f shparse.Field, kind effectKind) {
+	x.eachDir(func(dir string) { x.judge.readPath(x, f, dir, kind, x.span(f)) })
+}
+
+func (x *execution) writes(f shparse.Field, how writing, kind effectKind) {
+	x.eachDir(func(dir string) { x.judge.writePath(x, f, dir, how, kind, x.span(f)) })
+}
+
+// roles returns the roles of the operands, as the options make them.
+func (x *execution) roles() []role {
+	roles := x.call.fact.operands
+	replaced := false
+	for i := range x.call.fact.When {
+		w := &x.call.fact.When[i]
+		if len(w.Options) > 0 && !x.call.hasAny(w.Options) || len(x.call.operands) < w.Least {
+			continue
+		}
+		if w.Ask != "" {
+			x.asked(w.Ask, x.at)
+		}
+		for _, place := range w.Changes {
+			x.judge.changes(place)
+		}
+		if w.Operands != nil && !replaced {
+			roles, replaced = w.operands, true
+		}
+	}
+	return roles
+}
+
+// operandEffects judges the operands by their roles. Words that a pattern
+// found and that begin with a dash are options that nobody wrote.
+func (x *execution) operandEffects() {
+	for _, f := range x.argv[1:] {
+		if f.Listed && strings.HasPrefix(f.Prefix(), "-") {
+			x.judge.effect(x, &effect{kind: effectOption, detail: "a file name that is read as an option: " + f.String(), span: x.span(f)})
+		}
+	}
+	roles := x.roles()
+	for i, f := range x.call.operands {
+		r, ok := roleOf(roles, i, len(x.call.operands))
+		if !ok {
+			if !x.call.fact.Loose {
+				x.judge.effect(x, &effect{kind: effectOption, detail: "one operand too many: " + f.String(), span: x.span(f)})
+			}
+			continue
+		}
+		switch r.kind {
+		case roleCommand:
+			x.wrapped(x.call.operands[i:])
+			return
+		case roleAssigns:
+			x.assignsThenCommand(x.call.operands[i:])
+			return
+		}
+		x.role(r, f, i)
+	}
+	x.missingOperands(roles)
+}
+
+// missingOperands judges a wrapper without a command, where that means one.
+func (x *execution) missingOperands(roles []role) {
+	if len(x.call.operands) > 0 || len(roles) == 0 {
+		return
+	}
+	if r := roles[0]; r.kind == roleCommand && r.detail != "" {
+		f := x.argv[0]
+		f.Value = shparse.Text(r.detail)
+		x.wrapped([]shparse.Field{f})
+	}
+}
+
+// role judges one operand, or the value of one option.
+func (x *execution) role(r role, f shparse.Field, index int) {
+	switch r.kind {
+	case roleRead, roleEnter:
+		if isExactly(f, "-") && r.kind == roleRead {
+			return
+		}
+		x.paths(f, effectReads)
+	case roleList:
+		x.asked("reads names of files from a file", x.span(f))
+		x.paths(f, effectReads)
+	case roleWrite:
+		if !isExactly(f, "-") {
+			x.writes(f, inPlace, effectWrites)
+		}
+	case roleReplace:
+		x.writes(f, inParent, effectWrites)
+	case roleDelete, roleMove:
+		x.writes(f, inParent, effectDeletes)
+	case roleAsk:
+		x.asked(r.detail, x.span(f))
+	case roleMode:
+		if worldWritable(f) {
+			x.judge.effect(x, &effect{kind: effectModes, detail: f.String(), span: x.span(f)})
+		}
+	case roleProgram:
+		x.program(f)
+	case roleSplit:
+		x.split(f, index)
+	case roleCode:
+		x.code(r.detail, f)
+	case roleHost:
+		x.judge.effect(x, &effect{kind: effectNetwork, detail: f.String(), span: x.span(f)})
+	case roleRemote, roleURL:
+		if !x.remote(f) {
+			x.paths(f, effectReads)
+		}
+	case roleSink:
+		if !x.remote(f) {
+			x.writes(f, inParent, effectWrites)
+		}
+	case rolePlus:
+		if !strings.HasPrefix(f.Prefix(), "+") {
+			x.asked(r.detail, x.span(f))
+		}
+	case roleMakeVar:
+		x.makeVariable(f)
+	case roleModule:
+		x.module(f)
+	}
+}
+
+// remote judges host:path and URLs as the network, and reports whether the
+// field is one.
+func (x *execution) remote(f shparse.Field) bool {
+	text := f.Literal()
+	colon, slash := strings.IndexByte(text, ':'), strings.IndexByte(text, '/')
+	if colon <= 0 || slash >= 0 && slash < colon || strings.HasPrefix(text, "file:") {
+		return false
+	}
+	x.judge.effect(x, &effect{kind: effectNetwork, detail: f.String(), span: x.span(f)})
+	return true
+}
+
+// module notes how long a Python module may take.
+func (x *execution) module(f shparse.Field) {
+	name, known := f.Known()
+	if fact := x.judge.policy.facts[name]; known && fact != nil && fact.Slow || name == "unittest" {
+		x.judge.slow = true
+	}
+}
+
+// worldWritable reports whether a mode lets everybody write, or may.
+func worldWritable(f shparse.Field) bool {
+	text, known := f.Known()
+	if !known {
+		return false
+	}
+	octal := strings.TrimLeft(text, "+-=")
+	if octal != "" && strings.Trim(octal, "01234567") == "" {
+		return !strings.HasPrefix(text, "-") && strings.IndexByte("2367", octal[len(octal)-1]) >= 0
+	}
+	for _, clause := range strings.Split(text, ",") {
+		i := strings.IndexAny(clause, "+-=")
+		if i < 0 {
+			continue
+		}
+		if who := clause[:i]; !strings.ContainsAny(who, "oa") {
+			continue
+		}
+		for _, part := range strings.FieldsFunc(clause[i:], func(c rune) bool { return c == ',' }) {
+			if grantsWrite(part) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// grantsWrite reports whether "+rw-x" and the like add the right to write.
+func grantsWrite(ops string) bool {
+	op := byte('+')
+	for i := 0; i < len(ops); i++ {
+		switch c := ops[i]; c {
+		case '+', '-', '=':
+			op = c
+		case 'w', 'u', 'g': // u and g copy what the owner or the group has
+			if op != '-' {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// toolVariables of make name programs, or are read as shell text or makefiles.
+var toolVariables = map[string]bool{
+	"SHELL": true, "CC": true, "CXX": true, "CPP": true, "LD": true, "AR": true, "AS": true, "FC": true, "RM": true,
+	"LEX": true, "YACC": true, "MAKE": true, "MAKEFLAGS": true, "MFLAGS": true, "GNUMAKEFLAGS": true, "MAKEFILES": true,
+	"INSTALL": true, "RANLIB": true, "STRIP": true, "OBJCOPY": true, "PATH": true, "LD_PRELOAD": true,
+	"GO": true, "PYTHON": true, "NODE": true, "NPM": true, "MAKEINFO": true, "TEX": true, "WEAVE": true, "CTANGLE": true,
+	".SHELLFLAGS": true, "CROSS_COMPILE": true, "PKG_CONFIG": true, "CMAKE": true, "DOCKER": true, "CO": true, "GET": true,
+}
+
+// makeVariable judges a target of make, or a variable that is set for it.
+func (x *execution) makeVariable(f shparse.Field) {
+	text := f.Literal()
+	name, value, isVar := strings.Cut(text, "=")
+	name = strings.TrimRight(name, ":+?! ")
+	switch {
+	case strings.ContainsAny(text, "$`"):
+		x.asked("a variable of make that holds code", x.span(f))
+	case !isVar:
+		if looksLikePath(f) {
+			x.paths(f, effectReads)
+		}
+	case toolVariables[name] || strings.HasPrefix(name, "LD_"):
+		x.asked("a variable of make that names a program: "+name, x.span(f))
+	case strings.ContainsAny(value, ";|&<>\n"):
+		x.asked("a variable of make that holds shell syntax", x.span(f))
+	default:
+		if i := strings.IndexByte(text, '='); i < len(f.Prefix()) && looksLikePath(cutField(f, i+1)) {
+			x.writes(cutField(f, i+1), inParent, effectWrites)
+		}
+	}
+}

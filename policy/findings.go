@@ -1,0 +1,110 @@
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// maxReasons bounds the reasons that a decision lists for each verdict.
+const maxReasons = 50
+
+// findings collect the rules that applied.
+type findings struct {
+	fired   map[string]bool // ids of all rules that applied
+	seen    map[string]bool // reasons that are listed
+	reasons []Reason
+	counts  [Allow + 1]int
+	worst   Verdict
+	any     bool
+}
+
+// add notes that a rule applied, with what of the command it applied to.
+func (f *findings) add(r *rule, detail string, at Span) {
+	message := r.Reason
+	if detail != "" {
+		message += ": " + detail
+	}
+	f.note(r, message, at)
+}
+
+// addNamed is add for a rule whose reason begins with the name of the command.
+func (f *findings) addNamed(r *rule, name string, at Span) { f.note(r, name+" "+r.Reason, at) }
+
+func (f *findings) note(r *rule, message string, at Span) {
+	if f.fired == nil {
+		f.fired, f.seen = map[string]bool{}, map[string]bool{}
+	}
+	f.fired[r.ID] = true
+	if !f.any || r.Verdict < f.worst {
+		f.any, f.worst = true, r.Verdict
+	}
+	if f.counts[r.Verdict] >= maxReasons || r.Verdict == Allow && f.seen[r.ID] {
+		return
+	}
+	key := r.ID + "\x00" + message
+	if r.Verdict == Allow {
+		key = r.ID
+	}
+	if f.seen[key] {
+		return
+	}
+	f.seen[key] = true
+	f.counts[r.Verdict]++
+	f.reasons = append(f.reasons, Reason{Rule: r.ID, Verdict: r.Verdict, Risk: r.Risk, Message: message, Suggest: r.Suggest, Span: at})
+}
+
+// decision sums up what was found.
+func (j *judge) decision(text string) Decision {
+	f := &j.findings
+	if !f.any { // only comments, assignments and redirects
+		f.reasons = []Reason{{Rule: "shell", Verdict: Allow, Message: "runs no command", Span: j.spans.span(0, len(j.spans.source))}}
+		f.worst, f.any = Allow, true
+	}
+	d := Decision{Verdict: f.worst, Risk: j.risk, Timeout: j.timeout(), Text: text}
+	slices.SortStableFunc(f.reasons, func(a, b Reason) int {
+		return cmp.Or(cmp.Compare(a.Span.Line, b.Span.Line), cmp.Compare(a.Span.Column, b.Span.Column))
+	})
+	d.Reasons = f.reasons
+	for _, r := range d.Reasons {
+		d.Risk = max(d.Risk, r.Risk)
+		if r.Verdict == d.Verdict && !slices.Contains(d.Rules, r.Rule) {
+			d.Rules = append(d.Rules, r.Rule)
+		}
+	}
+	slices.Sort(d.Rules)
+	if d.Verdict != Deny {
+		d.Grant = j.grant()
+	}
+	return d
+}
+
+// grant returns the union of what the commands need.
+func (j *judge) grant() Grant {
+	g := Grant{Write: outermost(j.writes), ExecAny: j.execAny}
+	if len(j.opened) > 0 {
+		slices.Sort(j.opened)
+		g.Protected = slices.Compact(j.opened)
+	}
+	if !g.ExecAny {
+		g.Exec = slices.Sorted(maps.Keys(j.exec))
+	}
+	return g
+}
+
+// outermost returns the places, sorted, without those that lie in another.
+func outermost(list []string) []string {
+	slices.Sort(list)
+	var out []string
+	for _, p := range slices.Compact(list) {
+		if slices.Contains(list, ".") && p != "." {
+			continue
+		}
+		if len(out) > 0 && strings.HasPrefix(p, out[len(out)-1]+"/") {
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}

@@ -1,0 +1,309 @@
+package policy
+
+import (
+	"strings"
+	"time"
+
+	"github.com/pinfold/pinfold/shparse"
+)
+
+// The rules that the decision itself refers to.
+const (
+	ruleDefault = "default" // nothing speaks of the command
+	ruleUnread  = "unread"  // the text could not be judged to the end
+)
+
+// The bounds of one decision. What goes beyond them is asked about.
+const (
+	maxDepth = 12     // commands within commands: sh -c in xargs in find
+	maxCalls = 20_000 // commands judged
+)
+
+// Decide judges a script that starts in the environment. It always answers:
+// what it cannot read to the end needs approval.
+func (p *Policy) Decide(s *shparse.Script, env Env) Decision {
+	j := p.newJudge(s, env)
+	start := env.Project
+	if env.Dir != "" && env.Dir != "." {
+		start += "/" + env.Dir
+	}
+	j.script(s, shparse.Start{Dirs: []string{start}}, scope{})
+	return j.decision(s.Text)
+}
+
+func (p *Policy) newJudge(s *shparse.Script, env Env) *judge {
+	return &judge{policy: p, env: env, steps: shparse.MaxSteps, calls: maxCalls,
+		spans: spanner{source: s.Source}, programs: map[string]program{}, followed: map[string]target{}}
+}
+
+// A judge makes one decision.
+type judge struct {
+	policy *Policy
+	env    Env
+	spans  spanner
+	steps  int // left for reading scripts
+	calls  int // left for judging commands
+
+	findings findings
+	writes   []string // project-relative
+	opened   []string // protected
+	exec     map[string]bool
+	execAny  bool
+	risk     Risk
+	slow     bool
+
+	programs map[string]program
+	followed map[string]target
+}
+
+// A scope says how a command came to be run.
+type scope struct {
+	external bool // by another program: what bash has built in is a program then
+	depth    int
+}
+
+// script judges everything that a script does.
+func (j *judge) script(s *shparse.Script, start shparse.Start, in scope) {
+	start.Steps = &j.steps
+	for _, act := range s.Read(world{j}, start) {
+		switch a := act.(type) {
+		case *shparse.Command:
+			j.command(a, in)
+		case *shparse.Path:
+			j.shellPath(a)
+		case *shparse.Assign:
+			j.assign(a)
+		case *shparse.Doubt:
+			kind := effectAmbiguous
+			if a.Kind == shparse.Code {
+				kind = effectCode
+			}
+			j.effect(nil, &effect{kind: kind, detail: a.Message, span: j.spans.span(a.Offset, a.End)})
+		}
+	}
+}
+
+// nested judges a script whose text stands in one word of another.
+func (j *judge) nested(s *shparse.Script, at Span, start shparse.Start, in scope) {
+	outer := j.spans
+	j.spans = spanner{source: s.Source, fixed: &at}
+	in.depth++
+	j.script(s, start, in)
+	j.spans = outer
+}
+
+// command judges a simple command of a script.
+func (j *judge) command(c *shparse.Command, in scope) {
+	for i := range c.Vars {
+		c.Vars[i].Command, _ = c.Argv[0].Known()
+		j.assign(&c.Vars[i])
+	}
+	if c.Function {
+		return
+	}
+	j.run(c.Argv, c.Dirs, c.Stdin, in)
+}
+
+// run judges one command with its words: by the rules that name it, by what
+// its fact says that it does, and by what it runs in turn.
+func (j *judge) run(argv []shparse.Field, dirs []string, stdin shparse.Input, in scope) {
+	at := j.spans.span(argv[0].Offset, argv[0].End)
+	if j.calls--; j.calls < 0 || in.depth > maxDepth {
+		j.unread(at)
+		return
+	}
+	name, known := argv[0].Known()
+	if !known || argv[0].Many || name == "" {
+		j.effect(nil, &effect{kind: effectExecutes, detail: "a command whose name is not known", span: at})
+		j.opaque()
+		return
+	}
+	base, real := j.resolve(name, dirs)
+	f := j.policy.facts[base]
+	described := f != nil && real
+	if !described {
+		f = &fact{path: base, Loose: true, Opaque: true, operands: []role{{kind: roleValue, many: true}}}
+	}
+	x := &execution{judge: j, call: readArgs(f, argv[1:]), argv: argv, dirs: dirs, stdin: stdin, in: in, at: at, known: described}
+	j.verdicts(x, base, name)
+	x.effects()
+	j.allow(base, name, x)
+}
+
+// verdicts applies the rules that name the command, whatever its effects.
+func (j *judge) verdicts(x *execution, base, name string) {
+	spoken := false
+	for _, r := range j.policy.rules.byCommand[base] {
+		if r.effects != 0 || !r.speaksOf(x.call) {
+			continue
+		}
+		if r.Verdict == Allow && !x.known {
+			continue // nothing is known of it, or it is another program of that name
+		}
+		spoken = true
+		j.findings.add(r, "", x.at)
+	}
+	if !spoken {
+		j.findings.addNamed(j.policy.rule(ruleDefault), name, x.at)
+	}
+}
+
+// effect applies the rules that are about an effect, and takes what it needs
+// into the grant.
+func (j *judge) effect(x *execution, e *effect) {
+	if e.write != "" {
+		j.writes = append(j.writes, e.write)
+		j.risk = max(j.risk, Medium)
+	}
+	if e.protected != "" {
+		j.opened = append(j.opened, e.protected)
+	}
+	for _, r := range j.policy.rules.byEffect[e.kind] {
+		if r.covers(e) {
+			j.findings.add(r, e.detail, e.span)
+		}
+	}
+	if x == nil {
+		return
+	}
+	for _, r := range j.policy.rules.byCommand[x.call.path[0]] {
+		if r.effects != 0 && r.speaksOf(x.call) && r.covers(e) {
+			j.findings.add(r, e.detail, e.span)
+		}
+	}
+}
+
+// opaque widens the grant to what interpreters need.
+func (j *judge) opaque() {
+	j.execAny = true
+	j.writes = append(j.writes, ".")
+	j.risk = max(j.risk, Medium)
+}
+
+func (j *judge) unread(at Span) {
+	j.findings.add(j.policy.rule(ruleUnread), "", at)
+	j.opaque()
+}
+
+func (p *Policy) rule(id string) *rule {
+	for _, r := range p.rules.all {
+		if r.ID == id {
+			return r
+		}
+	}
+	return &rule{ruleFile: ruleFile{ID: id, Verdict: Deny, Risk: High, Reason: "a built-in rule is missing"}}
+}
+
+// assign judges a variable that gets a value.
+func (j *judge) assign(a *shparse.Assign) {
+	f := j.policy.variables.find(a.Name)
+	if f == nil || f.Role == "plain" {
+		return
+	}
+	span := j.spans.span(a.Offset, a.End)
+	if f.Role == "ask" {
+		if a.Name == "IFS" && a.Local {
+			return
+		}
+		j.effect(nil, &effect{kind: effectSteers, detail: a.Name + " " + f.Reason, span: span})
+		return
+	}
+	text, known := a.Value.Known()
+	if !known {
+		return
+	}
+	for _, part := range strings.Split(text, ":") {
+		loc := j.locatePath(part, j.env.Project)
+		j.effect(nil, &effect{kind: effectReads, place: loc.place, detail: part, span: span})
+	}
+}
+
+// shellPath judges a path that the shell itself uses.
+func (j *judge) shellPath(a *shparse.Path) {
+	span := j.spans.span(a.Offset, a.End)
+	dirs := a.Dirs
+	if len(dirs) == 0 {
+		dirs = []string{""}
+	}
+	for _, dir := range dirs {
+		switch a.Use {
+		case shparse.Truncate, shparse.Append, shparse.ReadWrite:
+			if j.network(a.Target, span) {
+				continue
+			}
+			j.writePath(nil, a.Target, dir, inPlace, effectWrites, span)
+		default:
+			if j.network(a.Target, span) {
+				continue
+			}
+			j.readPath(nil, a.Target, dir, effectReads, span)
+		}
+	}
+}
+
+// network judges the names that bash takes for connections in redirects.
+func (j *judge) network(f shparse.Field, span Span) bool {
+	prefix := f.Prefix()
+	if !strings.HasPrefix(prefix, "/dev/tcp/") && !strings.HasPrefix(prefix, "/dev/udp/") {
+		return false
+	}
+	j.effect(nil, &effect{kind: effectNetwork, detail: f.String(), span: span})
+	return true
+}
+
+// readPath judges a path that is read, or entered.
+func (j *judge) readPath(x *execution, f shparse.Field, dir string, kind effectKind, span Span) {
+	loc := j.locate(f, dir)
+	j.effect(x, &effect{kind: kind, place: loc.place, detail: f.String(), span: span})
+}
+
+// writePath judges a path that is written or deleted, and grants what that
+// needs.
+func (j *judge) writePath(x *execution, f shparse.Field, dir string, how writing, kind effectKind, span Span) {
+	loc := j.locate(f, dir)
+	e := &effect{kind: kind, place: loc.place, detail: f.String(), span: span}
+	switch loc.place {
+	case placeProject:
+		e.write = j.writable(loc, how)
+	case placeProtected:
+		e.protected = relative(j.env.Project, loc.real)
+	}
+	j.effect(x, e)
+}
+
+// writable returns the place that the grant must hold so that the location
+// can be written.
+func (j *judge) writable(loc location, how writing) string {
+	if loc.real == "" {
+		return "."
+	}
+	real := loc.real
+	switch {
+	case !loc.exact:
+	case how == inPlace && loc.kind == Regular, how == inside && loc.kind == Directory:
+		return relative(j.env.Project, real)
+	case real != j.env.Project:
+		real = parent(real)
+	}
+	for within(j.env.Project, real) && real != j.env.Project {
+		if _, kind, err := j.follow(real); err == nil && kind == Directory {
+			break
+		}
+		real = parent(real)
+	}
+	return relative(j.env.Project, real)
+}
+
+func parent(p string) string {
+	if i := strings.LastIndexByte(p, '/'); i > 0 {
+		return p[:i]
+	}
+	return "/"
+}
+
+func (j *judge) timeout() time.Duration {
+	if j.slow {
+		return BuildTimeout
+	}
+	return DefaultTimeout
+}

@@ -1,0 +1,222 @@
+package policy
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/pinfold/pinfold/shparse"
+)
+
+// A placesFile lists the places that matter, as a policy file does.
+type placesFile struct {
+	Readable  []string `toml:"readable"`  // absolute paths and, ending in "/", what is below them
+	Null      []string `toml:"null"`      // writable devices, the same way
+	Devices   []string `toml:"devices"`   // devices that may be read besides
+	Protected []string `toml:"protected"` // patterns of project paths; without "/" a name at any depth
+	Git       []string `toml:"git"`       // patterns of paths below a git directory
+}
+
+type places struct{ placesFile }
+
+func compilePlaces(f placesFile) (places, error) {
+	for _, list := range [][]string{f.Protected, f.Git} {
+		for _, pattern := range list {
+			if _, err := path.Match(pattern, ""); err != nil {
+				return places{}, fmt.Errorf("places: pattern %q: %w", pattern, err)
+			}
+		}
+	}
+	return places{f}, nil
+}
+
+// A location is where a path leads, as far as it is known.
+type location struct {
+	place place
+	real  string // absolute; "" when unknown
+	kind  Kind
+	exact bool // the path itself is known, not only its directory
+}
+
+// locate finds where the field leads from one directory; dir is "" when the
+// directory is unknown.
+func (j *judge) locate(f shparse.Field, dir string) location {
+	text, known := f.Known()
+	if known {
+		return j.locatePath(text, dir)
+	}
+	prefix := f.Prefix()
+	rest := f.Literal()[len(prefix):]
+	if climbs(rest) || f.Class() == shparse.Any && strings.HasPrefix(rest, "..") {
+		return location{place: placeClimbs}
+	}
+	if strings.HasPrefix(prefix, "/dev/fd/") {
+		return location{place: placeNull}
+	}
+	slash := strings.LastIndexByte(prefix, '/')
+	switch {
+	case prefix == "/" || slash < 0 && f.Class() == shparse.Any && prefix == "":
+		if prefix == "/" {
+			return location{place: placeOutside, real: "/", kind: Directory}
+		}
+		return location{place: placeProject}
+	case slash < 0:
+		prefix = "."
+	default:
+		prefix = prefix[:slash+1]
+	}
+	loc := j.locatePath(prefix, dir)
+	loc.exact = false
+	return loc
+}
+
+// climbs reports whether the text has a component "..".
+func climbs(text string) bool {
+	return strings.Contains("/"+text+"/", "/../")
+}
+
+// locatePath finds where a known path leads.
+func (j *judge) locatePath(text, dir string) location {
+	if text == "" {
+		return location{place: placeProject, exact: true}
+	}
+	if strings.IndexByte(text, 0) >= 0 || len(text) > 4096 {
+		return location{place: placeOutside}
+	}
+	full := text
+	if text[0] != '/' {
+		if dir == "" {
+			if climbs(text) {
+				return location{place: placeClimbs}
+			}
+			return location{place: placeProject}
+		}
+		full = dir + "/" + text
+	}
+	if special, ok := j.special(full); ok {
+		return location{place: special, real: path.Clean(full), exact: true, kind: Other}
+	}
+	real, kind, err := j.follow(full)
+	if err != nil {
+		return location{place: j.unfollowed(full)}
+	}
+	return location{place: j.placeOf(real), real: real, kind: kind, exact: true}
+}
+
+// unfollowed places a path that could not be followed: inside when it cannot
+// be anywhere else, since then the kernel refuses it too.
+func (j *judge) unfollowed(full string) place {
+	if !climbs(full) && within(j.env.Project, path.Clean(full)) {
+		return placeProject
+	}
+	return placeOutside
+}
+
+// special places what must be judged by its spelling, because the links there
+// lead elsewhere for each process: devices and /proc.
+func (j *judge) special(full string) (place, bool) {
+	if !strings.HasPrefix(strings.TrimLeft(full, "/"), "dev/") && !strings.HasPrefix(strings.TrimLeft(full, "/"), "proc/") &&
+		full != "/dev" && full != "/proc" {
+		return 0, false
+	}
+	if climbs(full) {
+		return placeOutside, true
+	}
+	clean := path.Clean(full)
+	p := &j.policy.places
+	switch {
+	case under(p.Null, clean):
+		return placeNull, true
+	case under(p.Readable, clean):
+		return placeReadable, true
+	case strings.HasPrefix(clean, "/dev/"):
+		return placeDevice, true
+	}
+	return placeOutside, true
+}
+
+// under reports whether the path is one of the list, or below one of its
+// entries that end in a slash.
+func under(list []string, clean string) bool {
+	return slices.ContainsFunc(list, func(entry string) bool {
+		if strings.HasSuffix(entry, "/") {
+			return clean+"/" == entry || strings.HasPrefix(clean, entry)
+		}
+		return clean == entry
+	})
+}
+
+// within reports whether the clean path is root or below it.
+func within(root, clean string) bool {
+	return clean == root || root == "/" || strings.HasPrefix(clean, root) && clean[len(root)] == '/'
+}
+
+// placeOf places an absolute path that has been followed.
+func (j *judge) placeOf(real string) place {
+	if within(j.env.Project, real) {
+		return j.policy.places.inProject(relative(j.env.Project, real))
+	}
+	if special, ok := j.special(real); ok {
+		return special
+	}
+	in := func(roots []string) bool {
+		return slices.ContainsFunc(roots, func(root string) bool { return within(root, real) })
+	}
+	switch {
+	case in(j.env.Writable):
+		return placeWritable
+	case in(j.env.Readable), under(j.policy.places.Readable, real):
+		return placeReadable
+	}
+	return placeOutside
+}
+
+// relative returns the path below root, "." for root itself.
+func relative(root, real string) string {
+	if real == root {
+		return "."
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(real, root), "/")
+}
+
+// inProject places a project-relative path.
+func (p *places) inProject(rel string) place {
+	parts := strings.Split(rel, "/")
+	for i, part := range parts {
+		if part == ".git" {
+			return p.inGit(parts[i+1:])
+		}
+		for _, pattern := range p.Protected {
+			name := part
+			if n := strings.Count(pattern, "/"); n > 0 {
+				if i+n >= len(parts) {
+					continue
+				}
+				name = strings.Join(parts[i:i+n+1], "/")
+			}
+			if ok, _ := path.Match(pattern, name); ok {
+				return placeProtected
+			}
+		}
+	}
+	return placeProject
+}
+
+// inGit places a path below a git directory, by its components.
+func (p *places) inGit(rest []string) place {
+	if len(rest) == 0 {
+		return placeGit // the directory as a whole, or a .git file
+	}
+	for i := range rest {
+		for _, pattern := range p.Git {
+			n := strings.Count(pattern, "/") + 1
+			if i+n <= len(rest) {
+				if ok, _ := path.Match(pattern, strings.Join(rest[i:i+n], "/")); ok {
+					return placeGit
+				}
+			}
+		}
+	}
+	return placeProtected
+}

@@ -1,0 +1,203 @@
+package shparse
+
+import (
+	"slices"
+	"strings"
+)
+
+// A builder makes the fields of a word, or one text of it. It holds what has
+// been made so far for each combination of the values that stand in the word.
+type builder struct {
+	alts  []partial
+	split bool // unquoted expansions are split into fields, patterns expanded
+}
+
+// partial is a word that is being made.
+type partial struct {
+	fields []Field
+	cur    Value
+	open   bool   // cur is a field even when it is empty
+	many   bool   // something unknown in cur may be split
+	meta   bool   // cur has an active pattern character
+	glob   []byte // cur as a pattern, its inactive characters escaped; only with meta
+}
+
+// newBuilder returns a builder for a word, in fields or in one text.
+func newBuilder(split bool) *builder { return &builder{alts: make([]partial, 1), split: split} }
+
+// text adds known text. Quoted text is kept as it is, pattern characters in
+// unquoted text are active.
+func (b *builder) text(s string, quoted bool) {
+	for i := range b.alts {
+		b.alts[i].add(s, quoted || !b.split)
+		b.alts[i].open = b.alts[i].open || quoted || s != ""
+	}
+}
+
+// mark makes the field exist even when it stays empty, as quotes do.
+func (b *builder) mark() {
+	for i := range b.alts {
+		b.alts[i].open = true
+	}
+}
+
+func (p *partial) add(s string, quoted bool) {
+	if !quoted && !p.meta && strings.ContainsAny(s, "*?[") {
+		p.meta = true
+		p.glob = escapePattern(nil, p.cur.text)
+	}
+	if p.meta {
+		if quoted {
+			p.glob = escapePattern(p.glob, s)
+		} else {
+			p.glob = append(p.glob, s...)
+		}
+	}
+	p.cur.text += s
+}
+
+func escapePattern(out []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if strings.IndexByte(`*?[]\`, s[i]) >= 0 {
+			out = append(out, '\\')
+		}
+		out = append(out, s[i])
+	}
+	return out
+}
+
+func (p *partial) hole(c Class, quoted bool) {
+	p.cur.holes = append(slices.Clip(p.cur.holes), hole{len(p.cur.text), c})
+	p.open = true
+	if !quoted && c == Any {
+		p.many = true
+	}
+}
+
+func (p *partial) close() {
+	if p.open {
+		f := Field{Value: p.cur, Many: p.many}
+		if p.meta = p.meta && hasActive(string(p.glob)); p.meta && len(p.cur.holes) > 0 {
+			f.Many = true
+		} else if p.meta {
+			f.pattern = string(p.glob)
+		}
+		p.fields = append(slices.Clip(p.fields), f)
+	}
+	*p = partial{fields: p.fields}
+}
+
+// value adds one value to a partial. When unquoted and to be split, blanks in
+// it end the field.
+func (p *partial) value(v Value, quoted, split bool) {
+	if quoted || !split {
+		at := 0
+		for _, h := range v.holes {
+			p.add(v.text[at:h.at], true)
+			p.hole(h.class, true)
+			at = h.at
+		}
+		p.add(v.text[at:], true)
+		p.open = p.open || quoted || len(v.text) > 0
+		return
+	}
+	at, holes := 0, v.holes
+	for at < len(v.text) || len(holes) > 0 {
+		if len(holes) > 0 && holes[0].at == at {
+			p.hole(holes[0].class, false)
+			holes = holes[1:]
+			continue
+		}
+		end := len(v.text)
+		if len(holes) > 0 {
+			end = holes[0].at
+		}
+		if n := strings.IndexAny(v.text[at:end], " \t\n"); n >= 0 {
+			end = at + n
+		}
+		if end > at {
+			p.add(v.text[at:end], false)
+			p.open = true
+			at = end
+			continue
+		}
+		p.close()
+		at++
+	}
+}
+
+// values adds what is one of several values.
+func (b *builder) values(vs []Value, quoted bool) {
+	if len(vs) > 1 && len(b.alts)*len(vs) > maxValues {
+		vs = []Value{widen(vs)}
+	}
+	if len(vs) == 1 {
+		for i := range b.alts {
+			b.alts[i].value(vs[0], quoted, b.split)
+		}
+		return
+	}
+	var out []partial
+	for _, p := range b.alts {
+		for _, v := range vs {
+			q := p
+			q.glob = slices.Clip(p.glob)
+			q.value(v, quoted, b.split)
+			out = append(out, q)
+		}
+	}
+	b.alts = out
+}
+
+// list adds the elements of "$@" or "${a[@]}": each is a field of its own, the
+// first and last joined with what stands beside them.
+func (b *builder) list(fields []Field, quoted bool) {
+	for i := range b.alts {
+		p := &b.alts[i]
+		for j, f := range fields {
+			if j > 0 {
+				if b.split {
+					p.close()
+				} else {
+					p.add(" ", true)
+				}
+			}
+			p.value(f.Value, quoted, b.split)
+			p.many = p.many || f.Many && b.split
+		}
+	}
+}
+
+// unknown adds something of which only the class is known.
+func (b *builder) unknown(c Class, quoted bool) { b.values([]Value{Unknown(c)}, quoted) }
+
+// manyUnknown adds any number of unknown fields.
+func (b *builder) manyUnknown() {
+	for i := range b.alts {
+		b.alts[i].hole(Any, true)
+		b.alts[i].many = b.split
+	}
+}
+
+// finish returns the lists of fields that the word may become.
+func (b *builder) finish(offset, end int) [][]Field {
+	out := make([][]Field, len(b.alts))
+	for i := range b.alts {
+		p := &b.alts[i]
+		p.close()
+		for j := range p.fields {
+			p.fields[j].Offset, p.fields[j].End = offset, end
+		}
+		out[i] = p.fields
+	}
+	return out
+}
+
+// single returns the texts that the word may become when it is not split.
+func (b *builder) single() []Value {
+	out := make([]Value, 0, len(b.alts))
+	for _, p := range b.alts {
+		out = append(out, p.cur)
+	}
+	return merge(nil, out)
+}

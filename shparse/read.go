@@ -1,0 +1,466 @@
+package shparse
+
+import (
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// A reader runs a script on what is known instead of on values.
+type reader struct {
+	world  World
+	script *Script
+	acts   []Act
+	steps  *int
+	over   bool // the steps are used up, and a doubt says so
+
+	within   *[2]int // the place of the word whose text is being read as code
+	called   map[*syntax.Stmt]bool
+	defined  []definition
+	deferred []trap
+	depth    int                 // of function calls and evaluated texts
+	locals   map[string]variable // what the function being read has made local, and the values before
+}
+
+type definition struct {
+	name  string
+	body  *syntax.Stmt
+	state *state
+}
+
+// A trap is text that the shell runs later.
+type trap struct {
+	stmts  []*syntax.Stmt
+	state  *state
+	within *[2]int
+}
+
+// maxCalls bounds the depth of function calls and of evaluated texts.
+const maxCalls = 8
+
+// step counts one unit of work and reports whether there was one left.
+func (r *reader) step() bool {
+	if *r.steps <= 0 {
+		if !r.over {
+			r.over = true
+			r.acts = append(r.acts, &Doubt{Kind: Unmodeled, End: len(r.script.Source),
+				Message: "the text takes too many steps to judge"})
+		}
+		return false
+	}
+	*r.steps--
+	return true
+}
+
+func (r *reader) emit(a Act) {
+	if r.within != nil {
+		switch a := a.(type) {
+		case *Command:
+			a.Offset, a.End = r.within[0], r.within[1]
+			for i := range a.Argv {
+				a.Argv[i].Offset, a.Argv[i].End = a.Offset, a.End
+			}
+		case *Path:
+			a.Offset, a.End = r.within[0], r.within[1]
+		case *Assign:
+			a.Offset, a.End = r.within[0], r.within[1]
+		case *Doubt:
+			d := *a
+			d.Offset, d.End = r.within[0], r.within[1]
+			r.acts = append(r.acts, &d)
+			return
+		}
+	}
+	r.acts = append(r.acts, a)
+}
+
+func (r *reader) doubt(kind Kind, n syntax.Node, message string) {
+	r.emit(&Doubt{Kind: kind, Offset: int(n.Pos().Offset()), End: int(n.End().Offset()), Message: message})
+}
+
+// An outcome is the state after a command that succeeded and after one that
+// failed. The two may be the same state.
+type outcome struct{ ok, fail *state }
+
+func (o outcome) joined() *state { return join(o.ok, o.fail) }
+
+func both(st *state) outcome { return outcome{st, st} }
+
+// subshell returns the state in which a subshell starts.
+func (r *reader) subshell(st *state, in Input) *state {
+	c := st.copy()
+	if in.Kind != Inherited {
+		c.stdin = in
+	}
+	return c
+}
+
+// stmts reads the statements one after another and returns the state after.
+func (r *reader) stmts(list []*syntax.Stmt, st *state) *state {
+	for _, s := range list {
+		st = r.stmt(s, st).joined()
+	}
+	return st
+}
+
+func (r *reader) stmt(s *syntax.Stmt, st *state) outcome {
+	if !r.step() {
+		return both(st)
+	}
+	if s.Coprocess || s.Disown {
+		r.doubt(Unmodeled, s, "operator of another shell")
+	}
+	after := st
+	if s.Background {
+		st = r.subshell(st, Input{})
+	}
+	stdin := st.stdin
+	for _, redir := range s.Redirs {
+		r.redirect(redir, st)
+	}
+	out := r.command(s.Cmd, st)
+	out.ok.stdin, out.fail.stdin = stdin, stdin
+	if s.Background {
+		return both(after)
+	}
+	if s.Negated {
+		out.ok, out.fail = out.fail, out.ok
+	}
+	return out
+}
+
+func (r *reader) command(cmd syntax.Command, st *state) outcome {
+	switch c := cmd.(type) {
+	case nil:
+	case *syntax.CallExpr:
+		return r.call(c, st)
+	case *syntax.BinaryCmd:
+		return r.binary(c, st)
+	case *syntax.Block:
+		return both(r.stmts(c.Stmts, st))
+	case *syntax.Subshell:
+		r.stmts(c.Stmts, r.subshell(st, Input{}))
+	case *syntax.IfClause:
+		return both(r.ifClause(c, st))
+	case *syntax.WhileClause:
+		return both(r.loop(st, func(in *state) *state {
+			cond := r.conditions(c.Cond, in)
+			if c.Until {
+				cond.ok, cond.fail = cond.fail, cond.ok
+			}
+			fail := cond.fail.copy()
+			return join(fail, r.stmts(c.Do, cond.ok))
+		}))
+	case *syntax.ForClause:
+		return both(r.forClause(c, st))
+	case *syntax.CaseClause:
+		return both(r.caseClause(c, st))
+	case *syntax.FuncDecl:
+		r.define(c, st)
+	case *syntax.ArithmCmd:
+		r.arithm(c.X, st)
+	case *syntax.TestClause:
+		r.test(c.X, st)
+	case *syntax.DeclClause:
+		r.declClause(c, st)
+	case *syntax.LetClause:
+		for _, x := range c.Exprs {
+			r.arithm(x, st)
+		}
+	case *syntax.TimeClause:
+		if c.Stmt != nil {
+			return r.stmt(c.Stmt, st)
+		}
+	case *syntax.CoprocClause:
+		r.stmt(c.Stmt, r.subshell(st, Input{Kind: Piped}))
+	default:
+		r.doubt(Unmodeled, cmd, "command that is not modelled")
+	}
+	return both(st)
+}
+
+func (r *reader) binary(c *syntax.BinaryCmd, st *state) outcome {
+	switch c.Op {
+	case syntax.AndStmt:
+		x := r.stmt(c.X, st)
+		fail := x.fail
+		if x.ok == x.fail {
+			fail = x.fail.copy()
+		}
+		y := r.stmt(c.Y, x.ok)
+		return outcome{y.ok, join(fail, y.fail)}
+	case syntax.OrStmt:
+		x := r.stmt(c.X, st)
+		ok := x.ok
+		if x.ok == x.fail {
+			ok = x.ok.copy()
+		}
+		y := r.stmt(c.Y, x.fail)
+		return outcome{join(ok, y.ok), y.fail}
+	case syntax.Pipe, syntax.PipeAll:
+		r.stmt(c.X, r.subshell(st, Input{}))
+		r.stmt(c.Y, r.subshell(st, Input{Kind: Piped}))
+		return both(st)
+	}
+	r.doubt(Unmodeled, c, "operator that is not modelled")
+	return both(st)
+}
+
+// conditions reads the commands between if and then: the last one decides.
+func (r *reader) conditions(list []*syntax.Stmt, st *state) outcome {
+	if len(list) == 0 {
+		return both(st)
+	}
+	st = r.stmts(list[:len(list)-1], st)
+	return r.stmt(list[len(list)-1], st)
+}
+
+func (r *reader) ifClause(c *syntax.IfClause, st *state) *state {
+	cond := r.conditions(c.Cond, st)
+	fail := cond.fail.copy()
+	then := r.stmts(c.Then, cond.ok)
+	if c.Else == nil {
+		return join(then, fail)
+	}
+	if len(c.Else.Cond) == 0 { // else
+		return join(then, r.stmts(c.Else.Then, fail))
+	}
+	return join(then, r.ifClause(c.Else, fail))
+}
+
+// maxPasses is how often a loop is read until its state must have settled;
+// what still changes then becomes unknown.
+const maxPasses = 3
+
+// loop reads a body that runs any number of times, until another pass would
+// find nothing new. Only the acts of the last pass are kept: its state stands
+// for those of all the others.
+func (r *reader) loop(st *state, body func(*state) *state) *state {
+	acts, defined, deferred := len(r.acts), len(r.defined), len(r.deferred)
+	for pass := 0; ; pass++ {
+		before := st.copy()
+		after := join(before.copy(), body(st.copy()))
+		if after.same(before) || r.over {
+			return after
+		}
+		if pass == maxPasses {
+			after.forget()
+		}
+		if pass > maxPasses {
+			return after
+		}
+		r.acts, r.defined, r.deferred = r.acts[:acts], r.defined[:defined], r.deferred[:deferred]
+		st = after
+	}
+}
+
+func (r *reader) forClause(c *syntax.ForClause, st *state) *state {
+	switch l := c.Loop.(type) {
+	case *syntax.CStyleLoop:
+		r.arithm(l.Init, st)
+		return r.loop(st, func(in *state) *state {
+			r.arithm(l.Cond, in)
+			in = r.stmts(c.Do, in)
+			r.arithm(l.Post, in)
+			return in
+		})
+	case *syntax.WordIter:
+		values := r.items(l, st)
+		if c.Select {
+			values = merge(values, []Value{{}})
+		}
+		return r.loop(st, func(in *state) *state {
+			for _, v := range values {
+				r.assign(in, Assign{Name: l.Name.Value, Value: v}, l)
+			}
+			in.set(l.Name.Value, variable{values: values})
+			return r.stmts(c.Do, in)
+		})
+	}
+	r.doubt(Unmodeled, c, "loop that is not modelled")
+	return st
+}
+
+// items returns the values that the variable of a loop takes.
+func (r *reader) items(l *syntax.WordIter, st *state) []Value {
+	if !l.InPos.IsValid() {
+		if !st.argsKnown {
+			return []Value{Unknown(Any)}
+		}
+		var out []Value
+		for i, f := range st.args {
+			if i > 0 {
+				out = append(out, f.Value)
+			}
+		}
+		return merge(nil, out)
+	}
+	var out []Value
+	for _, w := range l.Items {
+		for _, list := range r.fields(w, st) {
+			for _, f := range list {
+				out = append(out, f.Value)
+			}
+		}
+	}
+	return merge(nil, out)
+}
+
+func (r *reader) caseClause(c *syntax.CaseClause, st *state) *state {
+	r.text(c.Word, st, value)
+	after := st
+	for _, item := range c.Items {
+		for _, p := range item.Patterns {
+			r.text(p, st, pattern)
+		}
+		// An item may also run after the one before it (;&), in its state.
+		after = join(after.copy(), r.stmts(item.Stmts, after.copy()))
+	}
+	return after
+}
+
+// redirect reads one redirect, and sets what commands then read on descriptor 0.
+func (r *reader) redirect(redir *syntax.Redirect, st *state) {
+	zero := redir.N == nil || redir.N.Value == "0"
+	if redir.N != nil && strings.HasPrefix(redir.N.Value, "{") {
+		r.assign(st, Assign{Name: strings.Trim(redir.N.Value, "{}"), Value: Unknown(Number)}, redir)
+		zero = false
+	}
+	in := Input{Kind: FromFile}
+	switch redir.Op {
+	case syntax.Hdoc, syntax.DashHdoc:
+		in = Input{Kind: Document, Text: r.document(redir, st)}
+	case syntax.WordHdoc:
+		text := r.text(redir.Word, st, value)
+		in = Input{Kind: Document, Text: Concat(widenOne(text), Text("\n"))}
+	case syntax.RdrIn:
+		r.target(redir, Read, st)
+	case syntax.RdrInOut:
+		r.target(redir, ReadWrite, st)
+	case syntax.RdrOut, syntax.RdrClob, syntax.RdrAll:
+		r.target(redir, Truncate, st)
+		zero = false
+	case syntax.AppOut, syntax.AppAll:
+		r.target(redir, Append, st)
+		zero = false
+	case syntax.DplIn:
+		r.duplicate(redir, Read, st)
+	case syntax.DplOut:
+		r.duplicate(redir, Truncate, st)
+		zero = false
+	default:
+		r.doubt(Unmodeled, redir, "redirect of another shell")
+	}
+	if zero {
+		st.stdin = in
+	}
+}
+
+func widenOne(values []Value) Value {
+	if len(values) == 1 {
+		return values[0]
+	}
+	return widen(values)
+}
+
+// document returns the body of a here-document.
+func (r *reader) document(redir *syntax.Redirect, st *state) Value {
+	if redir.Hdoc == nil {
+		return Value{}
+	}
+	_, isQuoted, _ := delimiterOf(redir.Word)
+	if !isQuoted {
+		return widenOne(r.text(redir.Hdoc, st, document))
+	}
+	var b strings.Builder
+	for _, part := range redir.Hdoc.Parts {
+		if lit, ok := part.(*syntax.Lit); ok {
+			b.WriteString(lit.Value)
+		}
+	}
+	if redir.Op == syntax.DashHdoc {
+		return Text(dedent(b.String()))
+	}
+	return Text(b.String())
+}
+
+func dedent(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// target lists the file that a redirect opens.
+func (r *reader) target(redir *syntax.Redirect, use Use, st *state) {
+	for _, list := range r.fields(redir.Word, st) {
+		if len(list) != 1 { // an error in bash, or unknown
+			list = collapse([][]Field{list, {{Value: Unknown(Any)}}})
+		}
+		f := list[0]
+		f.Many = false
+		r.emit(&Path{Use: use, Target: f, Dirs: st.dirs,
+			Offset: int(redir.Pos().Offset()), End: int(redir.Word.End().Offset())})
+	}
+}
+
+// duplicate reads n>&word: a descriptor, "-", or with >& alone a file.
+func (r *reader) duplicate(redir *syntax.Redirect, use Use, st *state) {
+	for _, v := range r.text(redir.Word, st, value) {
+		s, known := v.Known()
+		digits := strings.TrimSuffix(s, "-")
+		if known && (digits == "" && s != "" || smallNumber(digits) >= 0) || v.Class() == Number && strings.Trim(v.text, "-") == "" {
+			continue
+		}
+		f := Field{Value: v, Offset: int(redir.Word.Pos().Offset()), End: int(redir.Word.End().Offset())}
+		r.emit(&Path{Use: use, Target: f, Dirs: st.dirs, Offset: int(redir.Pos().Offset()), End: f.End})
+	}
+}
+
+// leftovers reads what may run at any time or not at all: traps, and functions
+// that the script does not call by name.
+func (r *reader) leftovers(st *state) {
+	all := st.copy()
+	for _, d := range r.defined { // a trap may call any of them
+		f := all.funcs[d.name]
+		f.unsure = true
+		f.bodies = append(f.bodies[:len(f.bodies):len(f.bodies)], d.body)
+		all.define(d.name, f)
+	}
+	for _, t := range r.deferred {
+		later := t.state.copy()
+		later.funcs, later.funcOwned = all.funcs, false
+		later.forget()
+		all.funcOwned = false
+		r.within = t.within
+		r.stmts(t.stmts, later)
+		r.within = nil
+	}
+	for i := 0; i < len(r.defined); i++ {
+		d := r.defined[i]
+		if r.called[d.body] && d.name != "command_not_found_handle" {
+			continue
+		}
+		later := d.state.copy()
+		later.forget()
+		r.run(d.body, later)
+	}
+}
+
+// run reads the body of a function.
+func (r *reader) run(body *syntax.Stmt, st *state) *state {
+	if r.called == nil {
+		r.called = map[*syntax.Stmt]bool{}
+	}
+	r.called[body] = true
+	return r.stmt(body, st).joined()
+}
+
+func (r *reader) define(c *syntax.FuncDecl, st *state) {
+	if c.Name == nil {
+		return
+	}
+	st.define(c.Name.Value, function{bodies: []*syntax.Stmt{c.Body}})
+	r.defined = append(r.defined, definition{c.Name.Value, c.Body, st.copy()})
+}
