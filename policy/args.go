@@ -14,7 +14,6 @@ type call struct {
 	options  []given
 	operands []shparse.Field
 	unknown  []given // options that the fact does not list
-	dashes   int     // index of the first operand after "--"; -1 without
 }
 
 // A given is an option as it was given.
@@ -23,7 +22,17 @@ type given struct {
 	text   string  // as it was spelled, without its value
 	value  shparse.Field
 	hasVal bool
-	at     shparse.Field
+	at     *shparse.Field // the word in which it stands
+}
+
+// title returns the name of the command with its subcommands.
+func (c *call) title(name string) string {
+	for _, sub := range c.path[1:] {
+		if sub != "?" && sub != "*" && sub != "bare" {
+			name += " " + sub
+		}
+	}
+	return name
 }
 
 func (c *call) has(name string) bool {
@@ -40,7 +49,7 @@ func (c *call) hasAny(names []string) bool { return slices.ContainsFunc(names, c
 // readArgs sorts the words after the name by the syntax of the fact. Global
 // options are read before a subcommand, whose own syntax reads the rest.
 func readArgs(f *fact, args []shparse.Field) *call {
-	c := &call{fact: f, path: []string{f.path}, dashes: -1}
+	c := &call{fact: f, path: []string{f.path}}
 	p := parser{call: c, fact: f, args: args}
 	for {
 		p.read(len(p.fact.Sub) > 0)
@@ -51,16 +60,14 @@ func readArgs(f *fact, args []shparse.Field) *call {
 		if next == nil {
 			return c
 		}
-		c.fact = next
-		p.fact, p.operandsFrom = next, len(c.operands)
+		c.fact, p.fact = next, next
 	}
 }
 
 type parser struct {
-	call         *call
-	fact         *fact
-	args         []shparse.Field
-	operandsFrom int
+	call *call
+	fact *fact
+	args []shparse.Field
 }
 
 // subcommand chooses the fact of the subcommand that comes next, or nil.
@@ -93,8 +100,7 @@ func (p *parser) read(stop bool) {
 	switch p.fact.Syntax {
 	case "words", "find", "test", "shell", "pairs":
 		if !stop {
-			p.call.operands = append(p.call.operands, p.args...)
-			p.args = nil
+			p.rest()
 			return
 		}
 	case "posix":
@@ -106,6 +112,16 @@ func (p *parser) read(stop bool) {
 	p.options(stop, stop)
 }
 
+// rest takes all the words that are left as operands.
+func (p *parser) rest() {
+	if p.call.operands == nil {
+		p.call.operands = p.args[:len(p.args):len(p.args)]
+	} else {
+		p.call.operands = append(p.call.operands, p.args...)
+	}
+	p.args = nil
+}
+
 func (p *parser) options(stopAtOperand, leave bool) {
 	for len(p.args) > 0 {
 		f := p.args[0]
@@ -114,8 +130,7 @@ func (p *parser) options(stopAtOperand, leave bool) {
 		case f.Many && prefix == "", len(prefix) < 2 && !dashWithHole(f), prefix != "" && prefix[0] != '-' || prefix == "":
 			if stopAtOperand {
 				if !leave {
-					p.call.operands = append(p.call.operands, p.args...)
-					p.args = nil
+					p.rest()
 				}
 				return
 			}
@@ -126,9 +141,7 @@ func (p *parser) options(stopAtOperand, leave bool) {
 			if leave {
 				return
 			}
-			p.call.dashes = len(p.call.operands)
-			p.call.operands = append(p.call.operands, p.args...)
-			p.args = nil
+			p.rest()
 		case p.fact.Syntax == "go":
 			p.goOption(f)
 		case strings.HasPrefix(prefix, "--"):
@@ -151,7 +164,7 @@ func dashWithHole(f shparse.Field) bool {
 }
 
 func (p *parser) unknownOption(f shparse.Field, text string) {
-	p.call.unknown = append(p.call.unknown, given{text: text, at: f})
+	p.call.unknown = append(p.call.unknown, given{text: text, at: &f})
 }
 
 // long reads --name, --name=value or an abbreviation. An abbreviation of
@@ -167,7 +180,7 @@ func (p *parser) long(f shparse.Field) {
 	}
 	found := p.lookup(name)
 	if len(found) == 0 {
-		g := given{text: name, at: f, hasVal: hasValue}
+		g := given{text: name, at: &f, hasVal: hasValue}
 		if hasValue {
 			g.value = cutField(f, len(name)+1)
 		}
@@ -175,7 +188,7 @@ func (p *parser) long(f shparse.Field) {
 		return
 	}
 	for _, o := range found {
-		p.give(o, name, f, cutIf(f, len(name)+1, hasValue), hasValue, true)
+		p.give(o, name, &f, cutIf(f, len(name)+1, hasValue), hasValue, true)
 	}
 	if !hasValue && slices.ContainsFunc(found, func(o *option) bool { return takesWord(o) }) && len(p.args) > 0 {
 		p.args = p.args[1:]
@@ -186,7 +199,7 @@ func (p *parser) long(f shparse.Field) {
 // second takes the other word of an option that takes two.
 func (p *parser) second(o *option, text string, at shparse.Field) {
 	if o.role.second != nil {
-		p.give(&option{name: o.name, role: *o.role.second}, text, at, shparse.Field{}, false, false)
+		p.give(&option{name: o.name, role: *o.role.second}, text, &at, shparse.Field{}, false, false)
 	}
 }
 
@@ -211,7 +224,7 @@ func (p *parser) lookup(name string) []*option {
 
 // give notes an option. Its value is glued, or the next word, which the caller
 // takes when peek is set.
-func (p *parser) give(o *option, text string, at, value shparse.Field, hasValue, peek bool) {
+func (p *parser) give(o *option, text string, at *shparse.Field, value shparse.Field, hasValue, peek bool) {
 	g := given{option: o, text: text, at: at}
 	switch {
 	case hasValue:
@@ -245,11 +258,11 @@ func (p *parser) bundle(f shparse.Field, rest shparse.Value) {
 		return
 	}
 	if o := p.fact.options["-#"]; o != nil && isNumber(rest) {
-		p.give(o, f.Literal(), f, shparse.Field{}, false, false)
+		p.give(o, f.Literal(), &f, shparse.Field{}, false, false)
 		return
 	}
 	if text, known := f.Known(); known && p.fact.options[text] != nil && len(text) > 2 { // -name options of some tools
-		p.give(p.fact.options[text], text, f, shparse.Field{}, false, false)
+		p.give(p.fact.options[text], text, &f, shparse.Field{}, false, false)
 		return
 	}
 	for {
@@ -267,17 +280,17 @@ func (p *parser) bundle(f shparse.Field, rest shparse.Value) {
 		empty := isKnown && rest.Literal() == ""
 		switch {
 		case o == nil:
-			g := given{text: letter, at: f}
+			g := given{text: letter, at: &f}
 			p.call.unknown = append(p.call.unknown, g)
 		case o.role.kind == roleFlag || o.role.kind == roleAsks:
-			p.give(o, letter, f, shparse.Field{}, false, false)
+			p.give(o, letter, &f, shparse.Field{}, false, false)
 		case empty:
-			p.give(o, letter, f, shparse.Field{}, false, false)
+			p.give(o, letter, &f, shparse.Field{}, false, false)
 			return
 		default:
 			value := f
 			value.Value = rest
-			p.give(o, letter, f, value, true, false)
+			p.give(o, letter, &f, value, true, false)
 			return
 		}
 	}
@@ -312,7 +325,7 @@ func (p *parser) bareBundle() {
 			p.unknownOption(f, letter)
 			continue
 		}
-		p.give(o, letter, f, shparse.Field{}, false, false)
+		p.give(o, letter, &f, shparse.Field{}, false, false)
 	}
 }
 
@@ -328,12 +341,12 @@ func (p *parser) goOption(f shparse.Field) {
 	}
 	o := p.fact.options["-"+strings.TrimLeft(name, "-")]
 	if o == nil {
-		g := given{text: name, at: f, hasVal: hasValue}
+		g := given{text: name, at: &f, hasVal: hasValue}
 		if hasValue {
 			g.value = cutField(f, len(name)+1)
 		}
 		p.call.unknown = append(p.call.unknown, g)
 		return
 	}
-	p.give(o, name, f, cutIf(f, len(name)+1, hasValue), hasValue, false)
+	p.give(o, name, &f, cutIf(f, len(name)+1, hasValue), hasValue, false)
 }

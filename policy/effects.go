@@ -62,7 +62,7 @@ type effect struct {
 	kind   effectKind
 	place  place
 	detail string // the path, the host, the reason: what to show
-	span   Span
+	at     where
 	// What the grant needs for it, when it is allowed.
 	write     string // project-relative place to write
 	protected string // protected path to open
@@ -77,15 +77,18 @@ const (
 	inside                  // the directory itself
 )
 
-// A spanner makes spans for offsets into the source that the caller sent, or
-// one fixed span for text that stands inside one of its words.
+// A where is a place in the text that is being read: two offsets.
+type where struct{ offset, end int }
+
+// A spanner makes spans for places in the source that the caller sent, or one
+// fixed span for text that stands inside one of its words.
 type spanner struct {
 	source string
 	lines  []int // offsets of the beginnings of lines, made on demand
 	fixed  *Span
 }
 
-func (s *spanner) span(offset, end int) Span {
+func (s *spanner) span(at where) Span {
 	if s.fixed != nil {
 		return *s.fixed
 	}
@@ -97,9 +100,9 @@ func (s *spanner) span(offset, end int) Span {
 			}
 		}
 	}
-	line, exact := slices.BinarySearch(s.lines, offset)
+	line, exact := slices.BinarySearch(s.lines, at.offset)
 	if !exact {
 		line--
 	}
-	return Span{Line: line + 1, Column: offset - s.lines[line] + 1, Text: shparse.Excerpt(s.source, offset, end)}
+	return Span{Line: line + 1, Column: at.offset - s.lines[line] + 1, Text: shparse.Excerpt(s.source, at.offset, at.end)}
 }

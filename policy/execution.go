@@ -14,7 +14,7 @@ type execution struct {
 	dirs  []string
 	stdin shparse.Input
 	in    scope
-	at    Span
+	at    where
 	known bool // the fact is about this very program
 }
 
@@ -49,7 +49,7 @@ func (j *judge) allow(base, name string, x *execution) {
 	j.slow = j.slow || f.Slow
 	if f.Opaque {
 		j.opaque()
-		j.effect(x, &effect{kind: effectOpaque, span: x.at})
+		j.effect(x, &effect{kind: effectOpaque, at: x.at})
 		return
 	}
 	for _, place := range f.Changes {
@@ -70,11 +70,16 @@ func (j *judge) changes(place string) {
 	j.risk = max(j.risk, Medium)
 }
 
-func (x *execution) asked(reason string, at Span) {
-	x.judge.effect(x, &effect{kind: effectAsked, detail: reason, span: at})
+// asked judges something that the fact says to ask about. A yes opens what it
+// needs.
+func (x *execution) asked(reason string, at where) {
+	for _, place := range x.call.fact.Approved {
+		x.judge.changes(place)
+	}
+	x.judge.effect(x, &effect{kind: effectAsked, detail: reason, at: at})
 }
 
-func (x *execution) span(f shparse.Field) Span { return x.judge.spans.span(f.Offset, f.End) }
+func (x *execution) span(f shparse.Field) where { return where{f.Offset, f.End} }
 
 // optionEffects judges the options, those that enter a directory first, since
 // the other paths are relative to it.
@@ -89,7 +94,7 @@ func (x *execution) optionEffects() {
 		switch {
 		case r.kind == roleFlag, r.kind == roleEnter:
 		case r.kind == roleAsks, r.kind == roleAsk:
-			x.asked(g.text+" "+r.detail, x.span(g.at))
+			x.asked(g.text+" "+r.detail, x.span(*g.at))
 		case g.hasVal:
 			x.role(r, g.value, 0)
 		}
@@ -103,7 +108,7 @@ func (x *execution) optionEffects() {
 // loose only a value that looks like a path matters.
 func (x *execution) unknownOption(g given) {
 	if _, known := g.at.Known(); !known && !g.hasVal || !x.call.fact.Loose {
-		x.judge.effect(x, &effect{kind: effectOption, detail: g.at.String(), span: x.span(g.at)})
+		x.judge.effect(x, &effect{kind: effectOption, detail: g.at.String(), at: x.span(*g.at)})
 		return
 	}
 	if g.hasVal && looksLikePath(g.value) {
@@ -187,7 +192,7 @@ func (x *execution) roles() []role {
 func (x *execution) operandEffects() {
 	for _, f := range x.argv[1:] {
 		if f.Listed && strings.HasPrefix(f.Prefix(), "-") {
-			x.judge.effect(x, &effect{kind: effectOption, detail: "a file name that is read as an option: " + f.String(), span: x.span(f)})
+			x.judge.effect(x, &effect{kind: effectOption, detail: "a file name that is read as an option: " + f.String(), at: x.span(f)})
 		}
 	}
 	roles := x.roles()
@@ -195,7 +200,7 @@ func (x *execution) operandEffects() {
 		r, ok := roleOf(roles, i, len(x.call.operands))
 		if !ok {
 			if !x.call.fact.Loose {
-				x.judge.effect(x, &effect{kind: effectOption, detail: "one operand too many: " + f.String(), span: x.span(f)})
+				x.judge.effect(x, &effect{kind: effectOption, detail: "one operand too many: " + f.String(), at: x.span(f)})
 			}
 			continue
 		}
@@ -247,7 +252,7 @@ func (x *execution) role(r role, f shparse.Field, index int) {
 		x.asked(r.detail, x.span(f))
 	case roleMode:
 		if worldWritable(f) {
-			x.judge.effect(x, &effect{kind: effectModes, detail: f.String(), span: x.span(f)})
+			x.judge.effect(x, &effect{kind: effectModes, detail: f.String(), at: x.span(f)})
 		}
 	case roleProgram:
 		x.program(f)
@@ -256,7 +261,7 @@ func (x *execution) role(r role, f shparse.Field, index int) {
 	case roleCode:
 		x.code(r.detail, f)
 	case roleHost:
-		x.judge.effect(x, &effect{kind: effectNetwork, detail: f.String(), span: x.span(f)})
+		x.judge.effect(x, &effect{kind: effectNetwork, detail: f.String(), at: x.span(f)})
 	case roleRemote, roleURL:
 		if !x.remote(f) {
 			x.paths(f, effectReads)
@@ -284,7 +289,7 @@ func (x *execution) remote(f shparse.Field) bool {
 	if colon <= 0 || slash >= 0 && slash < colon || strings.HasPrefix(text, "file:") {
 		return false
 	}
-	x.judge.effect(x, &effect{kind: effectNetwork, detail: f.String(), span: x.span(f)})
+	x.judge.effect(x, &effect{kind: effectNetwork, detail: f.String(), at: x.span(f)})
 	return true
 }
 

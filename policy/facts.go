@@ -30,6 +30,7 @@ type fact struct {
 	Starts   []string          `toml:"starts"`   // programs that it starts: names, or absolute paths
 	Ask      string            `toml:"ask"`      // why it is always asked about
 	Changes  []string          `toml:"changes"`  // places in the project that it writes besides its operands
+	Approved []string          `toml:"approved"` // places that it writes when what was asked about is approved
 	Sub      map[string]*fact  `toml:"sub"`      // subcommands; the first operand chooses
 	Bare     string            `toml:"bare"`     // the subcommand that stands for none
 	Allow    []string          `toml:"allow"`    // examples that are allowed when the command is
@@ -223,7 +224,11 @@ func (f *fact) compile(path string, parent *fact) (err error) {
 		if sub.Starts == nil {
 			sub.Starts = f.Starts
 		}
+		if sub.Approved == nil {
+			sub.Approved = f.Approved
+		}
 		sub.Opaque = sub.Opaque || f.Opaque
+		sub.Slow = sub.Slow || f.Slow
 		if err := sub.compile(path+" "+name, f); err != nil {
 			return err
 		}

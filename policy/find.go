@@ -45,7 +45,7 @@ func (x *execution) findWord(args, starts []shparse.Field) []shparse.Field {
 	text, known := f.Known()
 	if !known || f.Many {
 		if strings.HasPrefix(f.Prefix(), "-") {
-			x.judge.effect(x, &effect{kind: effectOption, detail: f.String(), span: x.span(f)})
+			x.judge.effect(x, &effect{kind: effectOption, detail: f.String(), at: x.span(f)})
 		}
 		return args
 	}
@@ -54,14 +54,14 @@ func (x *execution) findWord(args, starts []shparse.Field) []shparse.Field {
 		return args
 	}
 	if f.Listed && strings.HasPrefix(text, "-") {
-		x.judge.effect(x, &effect{kind: effectOption, detail: "a file name that is read as an option: " + text, span: x.span(f)})
+		x.judge.effect(x, &effect{kind: effectOption, detail: "a file name that is read as an option: " + text, at: x.span(f)})
 	}
 	o := x.call.fact.options[text]
 	switch {
 	case o == nil && strings.HasPrefix(text, "-newer"):
 		return x.findValue(role{kind: roleRead}, args)
 	case o == nil && strings.HasPrefix(text, "-"):
-		x.judge.effect(x, &effect{kind: effectOption, detail: text, span: x.span(f)})
+		x.judge.effect(x, &effect{kind: effectOption, detail: text, at: x.span(f)})
 		return args
 	case o == nil:
 		x.paths(f, effectReads)

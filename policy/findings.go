@@ -20,33 +20,44 @@ type findings struct {
 	any     bool
 }
 
-// add notes that a rule applied, with what of the command it applied to.
-func (f *findings) add(r *rule, detail string, at Span) {
+// found notes that a rule applied, and to what of the command.
+func (j *judge) found(r *rule, detail string, at where) {
+	if !j.findings.count(r) {
+		return
+	}
 	message := r.Reason
 	if detail != "" {
 		message += ": " + detail
 	}
-	f.note(r, message, at)
+	j.findings.list(r, message, j.spans.span(at))
 }
 
-// addNamed is add for a rule whose reason begins with the name of the command.
-func (f *findings) addNamed(r *rule, name string, at Span) { f.note(r, name+" "+r.Reason, at) }
+// foundNamed is found for a rule whose reason continues the command's name.
+func (j *judge) foundNamed(r *rule, name string, at where) {
+	if j.findings.count(r) {
+		j.findings.list(r, name+" "+r.Reason, j.spans.span(at))
+	}
+}
 
-func (f *findings) note(r *rule, message string, at Span) {
+// count notes that a rule applied and reports whether its reason is of
+// interest: for rules that allow, the first is.
+func (f *findings) count(r *rule) bool {
 	if f.fired == nil {
 		f.fired, f.seen = map[string]bool{}, map[string]bool{}
 	}
-	f.fired[r.ID] = true
+	first := !f.fired[r.ID]
+	if first {
+		f.fired[r.ID] = true
+	}
 	if !f.any || r.Verdict < f.worst {
 		f.any, f.worst = true, r.Verdict
 	}
-	if f.counts[r.Verdict] >= maxReasons || r.Verdict == Allow && f.seen[r.ID] {
-		return
-	}
+	return f.counts[r.Verdict] < maxReasons && (first || r.Verdict != Allow)
+}
+
+// list keeps a reason, each message of a rule once.
+func (f *findings) list(r *rule, message string, at Span) {
 	key := r.ID + "\x00" + message
-	if r.Verdict == Allow {
-		key = r.ID
-	}
 	if f.seen[key] {
 		return
 	}
@@ -59,7 +70,7 @@ func (f *findings) note(r *rule, message string, at Span) {
 func (j *judge) decision(text string) Decision {
 	f := &j.findings
 	if !f.any { // only comments, assignments and redirects
-		f.reasons = []Reason{{Rule: "shell", Verdict: Allow, Message: "runs no command", Span: j.spans.span(0, len(j.spans.source))}}
+		f.reasons = []Reason{{Rule: "shell", Verdict: Allow, Message: "runs no command", Span: j.spans.span(where{0, len(j.spans.source)})}}
 		f.worst, f.any = Allow, true
 	}
 	d := Decision{Verdict: f.worst, Risk: j.risk, Timeout: j.timeout(), Text: text}

@@ -77,16 +77,17 @@ func (j *judge) script(s *shparse.Script, start shparse.Start, in scope) {
 			kind := effectAmbiguous
 			if a.Kind == shparse.Code {
 				kind = effectCode
+				j.opaque()
 			}
-			j.effect(nil, &effect{kind: kind, detail: a.Message, span: j.spans.span(a.Offset, a.End)})
+			j.effect(nil, &effect{kind: kind, detail: a.Message, at: where{a.Offset, a.End}})
 		}
 	}
 }
 
 // nested judges a script whose text stands in one word of another.
-func (j *judge) nested(s *shparse.Script, at Span, start shparse.Start, in scope) {
-	outer := j.spans
-	j.spans = spanner{source: s.Source, fixed: &at}
+func (j *judge) nested(s *shparse.Script, at where, start shparse.Start, in scope) {
+	outer, fixed := j.spans, j.spans.span(at)
+	j.spans = spanner{source: s.Source, fixed: &fixed}
 	in.depth++
 	j.script(s, start, in)
 	j.spans = outer
@@ -107,14 +108,14 @@ func (j *judge) command(c *shparse.Command, in scope) {
 // run judges one command with its words: by the rules that name it, by what
 // its fact says that it does, and by what it runs in turn.
 func (j *judge) run(argv []shparse.Field, dirs []string, stdin shparse.Input, in scope) {
-	at := j.spans.span(argv[0].Offset, argv[0].End)
+	at := where{argv[0].Offset, argv[0].End}
 	if j.calls--; j.calls < 0 || in.depth > maxDepth {
 		j.unread(at)
 		return
 	}
 	name, known := argv[0].Known()
 	if !known || argv[0].Many || name == "" {
-		j.effect(nil, &effect{kind: effectExecutes, detail: "a command whose name is not known", span: at})
+		j.effect(nil, &effect{kind: effectExecutes, detail: "a command whose name is not known", at: at})
 		j.opaque()
 		return
 	}
@@ -141,10 +142,10 @@ func (j *judge) verdicts(x *execution, base, name string) {
 			continue // nothing is known of it, or it is another program of that name
 		}
 		spoken = true
-		j.findings.add(r, "", x.at)
+		j.found(r, "", x.at)
 	}
 	if !spoken {
-		j.findings.addNamed(j.policy.rule(ruleDefault), name, x.at)
+		j.foundNamed(j.policy.fallback, x.call.title(name), x.at)
 	}
 }
 
@@ -160,7 +161,7 @@ func (j *judge) effect(x *execution, e *effect) {
 	}
 	for _, r := range j.policy.rules.byEffect[e.kind] {
 		if r.covers(e) {
-			j.findings.add(r, e.detail, e.span)
+			j.found(r, e.detail, e.at)
 		}
 	}
 	if x == nil {
@@ -168,7 +169,7 @@ func (j *judge) effect(x *execution, e *effect) {
 	}
 	for _, r := range j.policy.rules.byCommand[x.call.path[0]] {
 		if r.effects != 0 && r.speaksOf(x.call) && r.covers(e) {
-			j.findings.add(r, e.detail, e.span)
+			j.found(r, e.detail, e.at)
 		}
 	}
 }
@@ -180,18 +181,9 @@ func (j *judge) opaque() {
 	j.risk = max(j.risk, Medium)
 }
 
-func (j *judge) unread(at Span) {
-	j.findings.add(j.policy.rule(ruleUnread), "", at)
+func (j *judge) unread(at where) {
+	j.found(j.policy.unread, "", at)
 	j.opaque()
-}
-
-func (p *Policy) rule(id string) *rule {
-	for _, r := range p.rules.all {
-		if r.ID == id {
-			return r
-		}
-	}
-	return &rule{ruleFile: ruleFile{ID: id, Verdict: Deny, Risk: High, Reason: "a built-in rule is missing"}}
 }
 
 // assign judges a variable that gets a value.
@@ -200,12 +192,12 @@ func (j *judge) assign(a *shparse.Assign) {
 	if f == nil || f.Role == "plain" {
 		return
 	}
-	span := j.spans.span(a.Offset, a.End)
+	span := where{a.Offset, a.End}
 	if f.Role == "ask" {
 		if a.Name == "IFS" && a.Local {
 			return
 		}
-		j.effect(nil, &effect{kind: effectSteers, detail: a.Name + " " + f.Reason, span: span})
+		j.effect(nil, &effect{kind: effectSteers, detail: a.Name + " " + f.Reason, at: span})
 		return
 	}
 	text, known := a.Value.Known()
@@ -214,13 +206,13 @@ func (j *judge) assign(a *shparse.Assign) {
 	}
 	for _, part := range strings.Split(text, ":") {
 		loc := j.locatePath(part, j.env.Project)
-		j.effect(nil, &effect{kind: effectReads, place: loc.place, detail: part, span: span})
+		j.effect(nil, &effect{kind: effectReads, place: loc.place, detail: part, at: span})
 	}
 }
 
 // shellPath judges a path that the shell itself uses.
 func (j *judge) shellPath(a *shparse.Path) {
-	span := j.spans.span(a.Offset, a.End)
+	span := where{a.Offset, a.End}
 	dirs := a.Dirs
 	if len(dirs) == 0 {
 		dirs = []string{""}
@@ -242,26 +234,26 @@ func (j *judge) shellPath(a *shparse.Path) {
 }
 
 // network judges the names that bash takes for connections in redirects.
-func (j *judge) network(f shparse.Field, span Span) bool {
+func (j *judge) network(f shparse.Field, at where) bool {
 	prefix := f.Prefix()
 	if !strings.HasPrefix(prefix, "/dev/tcp/") && !strings.HasPrefix(prefix, "/dev/udp/") {
 		return false
 	}
-	j.effect(nil, &effect{kind: effectNetwork, detail: f.String(), span: span})
+	j.effect(nil, &effect{kind: effectNetwork, detail: f.String(), at: at})
 	return true
 }
 
 // readPath judges a path that is read, or entered.
-func (j *judge) readPath(x *execution, f shparse.Field, dir string, kind effectKind, span Span) {
+func (j *judge) readPath(x *execution, f shparse.Field, dir string, kind effectKind, at where) {
 	loc := j.locate(f, dir)
-	j.effect(x, &effect{kind: kind, place: loc.place, detail: f.String(), span: span})
+	j.effect(x, &effect{kind: kind, place: loc.place, detail: f.String(), at: at})
 }
 
 // writePath judges a path that is written or deleted, and grants what that
 // needs.
-func (j *judge) writePath(x *execution, f shparse.Field, dir string, how writing, kind effectKind, span Span) {
+func (j *judge) writePath(x *execution, f shparse.Field, dir string, how writing, kind effectKind, at where) {
 	loc := j.locate(f, dir)
-	e := &effect{kind: kind, place: loc.place, detail: f.String(), span: span}
+	e := &effect{kind: kind, place: loc.place, detail: f.String(), at: at}
 	switch loc.place {
 	case placeProject:
 		e.write = j.writable(loc, how)

@@ -14,21 +14,27 @@ type placesFile struct {
 	Readable  []string `toml:"readable"`  // absolute paths and, ending in "/", what is below them
 	Null      []string `toml:"null"`      // writable devices, the same way
 	Devices   []string `toml:"devices"`   // devices that may be read besides
-	Protected []string `toml:"protected"` // patterns of project paths; without "/" a name at any depth
-	Git       []string `toml:"git"`       // patterns of paths below a git directory
+	Protected []string `toml:"protected"` // paths at any depth in the project
+	Git       []string `toml:"git"`       // paths at any depth in a git directory
 }
 
-type places struct{ placesFile }
+type places struct {
+	placesFile
+	protected map[string][]string // first component of a protected path → what follows it
+}
 
 func compilePlaces(f placesFile) (places, error) {
-	for _, list := range [][]string{f.Protected, f.Git} {
-		for _, pattern := range list {
-			if _, err := path.Match(pattern, ""); err != nil {
-				return places{}, fmt.Errorf("places: pattern %q: %w", pattern, err)
-			}
+	for _, name := range append(f.Protected[:len(f.Protected):len(f.Protected)], f.Git...) {
+		if strings.ContainsAny(name, "*?[\\") || path.Clean("/"+name) != "/"+name {
+			return places{}, fmt.Errorf("places: %q: want the plain name of a path", name)
 		}
 	}
-	return places{f}, nil
+	p := places{placesFile: f, protected: map[string][]string{}}
+	for _, name := range f.Protected {
+		first, rest, _ := strings.Cut(name, "/")
+		p.protected[first] = append(p.protected[first], rest)
+	}
+	return p, nil
 }
 
 // A location is where a path leads, as far as it is known.
@@ -182,20 +188,14 @@ func relative(root, real string) string {
 
 // inProject places a project-relative path.
 func (p *places) inProject(rel string) place {
-	parts := strings.Split(rel, "/")
-	for i, part := range parts {
+	for rest := rel; rest != ""; {
+		var part string
+		part, rest, _ = strings.Cut(rest, "/")
 		if part == ".git" {
-			return p.inGit(parts[i+1:])
+			return p.inGit(rest)
 		}
-		for _, pattern := range p.Protected {
-			name := part
-			if n := strings.Count(pattern, "/"); n > 0 {
-				if i+n >= len(parts) {
-					continue
-				}
-				name = strings.Join(parts[i:i+n+1], "/")
-			}
-			if ok, _ := path.Match(pattern, name); ok {
+		for _, more := range p.protected[part] {
+			if more == "" || within(more, rest) {
 				return placeProtected
 			}
 		}
@@ -203,18 +203,16 @@ func (p *places) inProject(rel string) place {
 	return placeProject
 }
 
-// inGit places a path below a git directory, by its components.
-func (p *places) inGit(rest []string) place {
-	if len(rest) == 0 {
-		return placeGit // the directory as a whole, or a .git file
+// inGit places a path below a git directory. The directory as a whole, which
+// may also be a file that names one, is what steers git.
+func (p *places) inGit(rest string) place {
+	if rest == "" {
+		return placeGit
 	}
-	for i := range rest {
-		for _, pattern := range p.Git {
-			n := strings.Count(pattern, "/") + 1
-			if i+n <= len(rest) {
-				if ok, _ := path.Match(pattern, strings.Join(rest[i:i+n], "/")); ok {
-					return placeGit
-				}
+	for ; rest != ""; _, rest, _ = strings.Cut(rest, "/") {
+		for _, name := range p.Git {
+			if within(name, rest) {
+				return placeGit
 			}
 		}
 	}

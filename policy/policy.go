@@ -26,6 +26,8 @@ type Policy struct {
 	facts     map[string]*fact
 	variables variableFacts
 	rules     ruleSet
+	fallback  *rule // the default rule
+	unread    *rule // for what could not be judged to the end
 	places    places
 	hash      string
 }
@@ -58,6 +60,7 @@ func load(facts fs.FS, name, text string) (*Policy, error) {
 	if p.rules, err = compileRules(file.Rule); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	p.fallback, p.unread = p.rules.byID(ruleDefault), p.rules.byID(ruleUnread)
 	if p.places, err = compilePlaces(file.Places); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

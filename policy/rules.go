@@ -68,6 +68,16 @@ func compileRules(files []*ruleFile) (set ruleSet, err error) {
 	return set, nil
 }
 
+// byID returns the rule of that name, or nil.
+func (s *ruleSet) byID(id string) *rule {
+	for _, r := range s.all {
+		if r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
 func compileRule(f *ruleFile) (*rule, error) {
 	r := &rule{ruleFile: *f}
 	fail := func(format string, args ...any) (*rule, error) {

@@ -146,7 +146,7 @@ func (x *execution) shellText(language string, f shparse.Field, args []shparse.F
 	at := x.span(f)
 	text, known := f.Known()
 	if !known || f.Many {
-		x.judge.effect(x, &effect{kind: effectCode, detail: "runs shell text that is not known", span: at})
+		x.judge.effect(x, &effect{kind: effectCode, detail: "runs shell text that is not known", at: at})
 		x.judge.opaque()
 		return
 	}
@@ -160,7 +160,7 @@ func (x *execution) shellText(language string, f shparse.Field, args []shparse.F
 	}
 	s, err := parse(text)
 	if err != nil {
-		x.judge.effect(x, &effect{kind: effectCode, detail: "runs shell text that cannot be read: " + err.Error(), span: at})
+		x.judge.effect(x, &effect{kind: effectCode, detail: "runs shell text that cannot be read: " + err.Error(), at: at})
 		x.judge.opaque()
 		return
 	}
@@ -184,7 +184,7 @@ func (x *execution) shell() {
 	case command:
 	case len(rest) > 0 && !fromInput:
 		x.paths(rest[0], effectReads)
-		x.judge.effect(x, &effect{kind: effectOpaque, detail: rest[0].String(), span: x.span(rest[0])})
+		x.judge.effect(x, &effect{kind: effectOpaque, detail: rest[0].String(), at: x.span(rest[0])})
 		x.judge.opaque()
 	case x.stdin.Kind == shparse.Document:
 		f := x.argv[0]
@@ -192,7 +192,7 @@ func (x *execution) shell() {
 		x.stdin = shparse.Input{}
 		x.shellText(language, f, nil)
 	default:
-		x.judge.effect(x, &effect{kind: effectCode, detail: "runs shell text from its standard input", span: x.at})
+		x.judge.effect(x, &effect{kind: effectCode, detail: "runs shell text from its standard input", at: x.at})
 		x.judge.opaque()
 	}
 }
@@ -206,7 +206,7 @@ func (x *execution) shellOptions(args []shparse.Field) (command bool, rest []shp
 		switch {
 		case !known || f.Many:
 			if strings.HasPrefix(f.Prefix(), "-") || f.Prefix() == "" {
-				x.judge.effect(x, &effect{kind: effectCode, detail: "a shell whose options are not known", span: x.span(f)})
+				x.judge.effect(x, &effect{kind: effectCode, detail: "a shell whose options are not known", at: x.span(f)})
 				x.judge.opaque()
 			}
 			return command, args, fromInput
@@ -243,7 +243,7 @@ func (x *execution) pairs() {
 		o := x.call.fact.options[name+"="]
 		switch {
 		case f.Many || !found || o == nil:
-			x.judge.effect(x, &effect{kind: effectOption, detail: f.String(), span: x.span(f)})
+			x.judge.effect(x, &effect{kind: effectOption, detail: f.String(), at: x.span(f)})
 		case o.role.kind != roleFlag:
 			x.role(o.role, cutField(f, len(name)+1), 0)
 		}

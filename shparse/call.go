@@ -10,10 +10,7 @@ import (
 // call reads a simple command: its words, its assignments, and what it does to
 // the shell when it is a builtin or a function.
 func (r *reader) call(c *syntax.CallExpr, st *state) outcome {
-	argvs := [][]Field{nil}
-	for _, w := range c.Args {
-		argvs = product(argvs, r.fields(w, st))
-	}
+	argvs := r.argvs(c.Args, st)
 	prefix := r.prefix(c, st)
 	out := outcome{}
 	for i, argv := range argvs {
@@ -25,6 +22,23 @@ func (r *reader) call(c *syntax.CallExpr, st *state) outcome {
 		out.ok, out.fail = join(out.ok, o.ok), join(out.fail, o.fail)
 	}
 	return out
+}
+
+// argvs returns the lists of words that a command may be run with.
+func (r *reader) argvs(words []*syntax.Word, st *state) [][]Field {
+	plain := make([]Field, 0, len(words))
+	for i, w := range words {
+		if lit, ok := onlyLiteral(w); ok {
+			plain = append(plain, Field{Value: Text(lit), Offset: int(w.Pos().Offset()), End: int(w.End().Offset())})
+			continue
+		}
+		argvs := [][]Field{plain}
+		for _, w := range words[i:] {
+			argvs = product(argvs, r.fields(w, st))
+		}
+		return argvs
+	}
+	return [][]Field{plain}
 }
 
 // prefix reads the assignments before a command.

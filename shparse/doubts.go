@@ -6,49 +6,6 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// maxDepth bounds the depth of the tree: a chain of commands is a tree that
-// leans to the left, two nodes a command.
-const maxDepth = 40_000
-
-// tooDeep returns the offset at which the tree is nested too deeply, or -1.
-func tooDeep(file *syntax.File) int {
-	at, nested := -1, 0
-	var path []bool
-	syntax.Walk(file, func(n syntax.Node) bool {
-		if n == nil {
-			if last := len(path) - 1; last >= 0 {
-				if path[last] {
-					nested--
-				}
-				path = path[:last]
-			}
-			return true
-		}
-		group := nests(n)
-		path = append(path, group)
-		if group {
-			nested++
-		}
-		if at < 0 && (nested > MaxNesting || len(path) > maxDepth) {
-			at = int(n.Pos().Offset())
-		}
-		return true
-	})
-	return at
-}
-
-// nests reports whether what is inside the node is one level deeper.
-func nests(n syntax.Node) bool {
-	switch n.(type) {
-	case *syntax.Subshell, *syntax.Block, *syntax.CmdSubst, *syntax.ProcSubst, *syntax.ArithmExp, *syntax.ArithmCmd,
-		*syntax.ParenArithm, *syntax.UnaryArithm, *syntax.ParenTest, *syntax.UnaryTest, *syntax.TestClause,
-		*syntax.IfClause, *syntax.WhileClause, *syntax.ForClause, *syntax.CaseClause, *syntax.FuncDecl,
-		*syntax.TimeClause, *syntax.CoprocClause, *syntax.ParamExp, *syntax.DblQuoted:
-		return true
-	}
-	return false
-}
-
 // checkComments finds comments whose last character is a backslash: the parser
 // joins the next line, no shell does.
 func checkComments(text string, lang syntax.LangVariant) (doubts []Doubt) {
@@ -75,98 +32,333 @@ func checkComments(text string, lang syntax.LangVariant) (doubts []Doubt) {
 	return doubts
 }
 
-// checkTree finds what shells read differently from the parser.
-func checkTree(file *syntax.File) []Doubt {
-	c := checker{}
-	syntax.Walk(file, c.visit)
-	return c.doubts
-}
-
+// A checker walks a tree to find what shells read differently from the parser,
+// and how deeply it is nested. Chains of commands are walked without recursion,
+// since they may be long.
 type checker struct {
 	doubts []Doubt
-	path   []syntax.Node
+	depth  int
+	deep   int // offset of the first node that is nested too deeply, or -1
+
+	quoted    bool // in double quotes or in the body of a here-document
+	inParam   bool // in a ${…} that is quoted
+	inTest    bool // in [[ … ]]
+	backquote bool // in a substitution with backquotes
+}
+
+// checkTree returns the doubts about a tree, and the offset at which it is
+// nested too deeply or -1.
+func checkTree(stmts []*syntax.Stmt) (doubts []Doubt, deep int) {
+	c := checker{deep: -1}
+	c.stmts(stmts)
+	return c.doubts, c.deep
 }
 
 func (c *checker) doubt(n syntax.Node, message string) {
 	c.doubts = append(c.doubts, Doubt{Kind: Ambiguous, Offset: int(n.Pos().Offset()), End: int(n.End().Offset()), Message: message})
 }
 
-func (c *checker) visit(n syntax.Node) bool {
-	if n == nil {
-		c.path = c.path[:len(c.path)-1]
-		return true
+// enter goes one level down and reports whether that is allowed.
+func (c *checker) enter(n syntax.Node) bool {
+	if c.deep >= 0 {
+		return false
 	}
-	switch n := n.(type) {
-	case *syntax.SglQuoted:
-		if c.quotedDefault() {
-			c.doubt(n, "single quotes inside ${…} inside double quotes or a here-document")
+	if c.depth == MaxNesting {
+		c.deep = int(n.Pos().Offset())
+		return false
+	}
+	c.depth++
+	return true
+}
+
+func (c *checker) leave() { c.depth-- }
+
+// nested walks statements that are read afresh, whatever surrounds them.
+func (c *checker) nested(n syntax.Node, stmts []*syntax.Stmt) {
+	if !c.enter(n) {
+		return
+	}
+	outer := *c
+	c.quoted, c.inParam, c.inTest = false, false, false
+	c.stmts(stmts)
+	c.quoted, c.inParam, c.inTest = outer.quoted, outer.inParam, outer.inTest
+	c.leave()
+}
+
+func (c *checker) stmts(list []*syntax.Stmt) {
+	for _, s := range list {
+		c.stmt(s)
+	}
+}
+
+func (c *checker) stmt(s *syntax.Stmt) {
+	for s != nil && c.deep < 0 {
+		for _, r := range s.Redirs {
+			c.redirect(r)
 		}
-	case *syntax.ExtGlob:
-		if !c.inTest() {
-			c.doubt(n, "extended pattern, which bash does not read unless extglob is set")
+		b, ok := s.Cmd.(*syntax.BinaryCmd)
+		if !ok {
+			c.command(s.Cmd)
+			return
 		}
-	case *syntax.Redirect:
-		if n.Op == syntax.Hdoc || n.Op == syntax.DashHdoc {
-			c.heredoc(n)
+		c.stmt(b.Y)
+		s = b.X
+	}
+}
+
+func (c *checker) command(cmd syntax.Command) {
+	switch n := cmd.(type) {
+	case nil:
+	case *syntax.CallExpr:
+		c.assigns(n.Assigns)
+		c.words(n.Args)
+	case *syntax.DeclClause:
+		c.assigns(n.Args)
+	case *syntax.Block:
+		c.nested(n, n.Stmts)
+	case *syntax.Subshell:
+		c.nested(n, n.Stmts)
+	default:
+		c.compound(cmd)
+	}
+}
+
+func (c *checker) compound(cmd syntax.Command) {
+	if !c.enter(cmd) {
+		return
+	}
+	defer c.leave()
+	switch n := cmd.(type) {
+	case *syntax.IfClause:
+		for ; n != nil; n = n.Else {
+			c.stmts(n.Cond)
+			c.stmts(n.Then)
 		}
-	case *syntax.CmdSubst:
-		if n.TempFile || n.ReplyVar {
-			c.doubt(n, "substitution that only Bash 5.3 knows")
+	case *syntax.WhileClause:
+		c.stmts(n.Cond)
+		c.stmts(n.Do)
+	case *syntax.ForClause:
+		c.loop(n)
+	case *syntax.CaseClause:
+		c.word(n.Word)
+		for _, item := range n.Items {
+			c.words(item.Patterns)
+			c.stmts(item.Stmts)
 		}
 	case *syntax.FuncDecl:
 		if n.Name == nil || !plainWord(n.Name.Value) {
 			c.doubt(n, "function name with special characters")
 		}
+		c.stmt(n.Body)
+	case *syntax.ArithmCmd:
+		c.arithm(n.X)
+	case *syntax.TestClause:
+		c.inTest = true
+		c.test(n.X)
+		c.inTest = false
+	case *syntax.LetClause:
+		for _, x := range n.Exprs {
+			c.arithm(x)
+		}
+	case *syntax.TimeClause:
+		c.stmt(n.Stmt)
+	case *syntax.CoprocClause:
+		c.word(n.Name)
+		c.stmt(n.Stmt)
 	}
-	c.path = append(c.path, n)
-	return true
 }
 
-// quotedDefault reports whether the node being visited stands in a ${…} that
-// itself stands in double quotes or in the body of a here-document.
-func (c *checker) quotedDefault() bool {
-	inParam := false
-	for i := len(c.path) - 1; i >= 0; i-- {
-		switch n := c.path[i].(type) {
-		case *syntax.ParamExp:
-			inParam = true
-		case *syntax.DblQuoted:
-			return inParam
-		case *syntax.Redirect:
-			return inParam && n.Hdoc != nil && i+1 < len(c.path) && c.path[i+1] == syntax.Node(n.Hdoc)
-		case *syntax.CmdSubst, *syntax.ProcSubst, *syntax.Stmt:
-			return false
-		}
+func (c *checker) loop(n *syntax.ForClause) {
+	switch l := n.Loop.(type) {
+	case *syntax.WordIter:
+		c.words(l.Items)
+	case *syntax.CStyleLoop:
+		c.arithm(l.Init)
+		c.arithm(l.Cond)
+		c.arithm(l.Post)
 	}
-	return false
+	c.stmts(n.Do)
 }
 
-func (c *checker) inTest() bool {
-	for i := len(c.path) - 1; i >= 0; i-- {
-		switch c.path[i].(type) {
-		case *syntax.TestClause:
-			return true
-		case *syntax.Stmt:
-			return false
+func (c *checker) assigns(list []*syntax.Assign) {
+	for _, a := range list {
+		c.arithm(a.Index)
+		c.word(a.Value)
+		if a.Array == nil {
+			continue
+		}
+		for _, e := range a.Array.Elems {
+			c.arithm(e.Index)
+			c.word(e.Value)
 		}
 	}
-	return false
+}
+
+func (c *checker) words(list []*syntax.Word) {
+	for _, w := range list {
+		c.word(w)
+	}
+}
+
+func (c *checker) word(w *syntax.Word) {
+	if w == nil {
+		return
+	}
+	for _, part := range w.Parts {
+		if _, ok := part.(*syntax.Lit); !ok {
+			c.part(part)
+		}
+	}
+}
+
+func (c *checker) part(part syntax.WordPart) {
+	switch p := part.(type) {
+	case *syntax.SglQuoted:
+		if c.inParam {
+			c.doubt(p, "single quotes inside ${…} inside double quotes or a here-document")
+		}
+	case *syntax.DblQuoted:
+		c.inQuotes(p, p.Parts)
+	case *syntax.ParamExp:
+		c.param(p)
+	case *syntax.CmdSubst:
+		if p.TempFile || p.ReplyVar {
+			c.doubt(p, "substitution that only Bash 5.3 knows")
+		}
+		outer := c.backquote
+		c.backquote = c.backquote || p.Backquotes
+		c.nested(p, p.Stmts)
+		c.backquote = outer
+	case *syntax.ProcSubst:
+		c.nested(p, p.Stmts)
+	case *syntax.ArithmExp:
+		if c.enter(p) {
+			c.arithm(p.X)
+			c.leave()
+		}
+	case *syntax.ExtGlob:
+		if !c.inTest {
+			c.doubt(p, "extended pattern, which bash does not read unless extglob is set")
+		}
+	}
+}
+
+// inQuotes walks what stands in double quotes or in a here-document.
+func (c *checker) inQuotes(n syntax.Node, parts []syntax.WordPart) {
+	if !c.enter(n) {
+		return
+	}
+	outer := c.quoted
+	c.quoted = true
+	for _, part := range parts {
+		c.part(part)
+	}
+	c.quoted = outer
+	c.leave()
+}
+
+func (c *checker) param(p *syntax.ParamExp) {
+	if p.Short && p.Index == nil {
+		return
+	}
+	if !c.enter(p) {
+		return
+	}
+	defer c.leave()
+	outer := c.inParam
+	c.inParam = c.inParam || c.quoted
+	c.arithm(p.Index)
+	if p.Slice != nil {
+		c.arithm(p.Slice.Offset)
+		c.arithm(p.Slice.Length)
+	}
+	if p.Repl != nil {
+		c.word(p.Repl.Orig)
+		c.word(p.Repl.With)
+	}
+	if p.Exp != nil {
+		c.word(p.Exp.Word)
+	}
+	c.inParam = outer
+}
+
+func (c *checker) arithm(x syntax.ArithmExpr) {
+	for x != nil && c.deep < 0 {
+		switch n := x.(type) {
+		case *syntax.Word:
+			c.word(n)
+			return
+		case *syntax.BinaryArithm:
+			if c.enter(n) {
+				c.arithm(n.Y)
+				c.leave()
+			}
+			x = n.X
+		case *syntax.UnaryArithm:
+			c.inner(n, n.X)
+			return
+		case *syntax.ParenArithm:
+			c.inner(n, n.X)
+			return
+		default:
+			return
+		}
+	}
+}
+
+func (c *checker) inner(n syntax.Node, x syntax.ArithmExpr) {
+	if c.enter(n) {
+		c.arithm(x)
+		c.leave()
+	}
+}
+
+func (c *checker) test(x syntax.TestExpr) {
+	switch n := x.(type) {
+	case nil:
+	case *syntax.Word:
+		c.word(n)
+	case *syntax.BinaryTest:
+		if c.enter(n) {
+			c.test(n.X)
+			c.test(n.Y)
+			c.leave()
+		}
+	case *syntax.UnaryTest:
+		if c.enter(n) {
+			c.test(n.X)
+			c.leave()
+		}
+	case *syntax.ParenTest:
+		if c.enter(n) {
+			c.test(n.X)
+			c.leave()
+		}
+	}
+}
+
+func (c *checker) redirect(r *syntax.Redirect) {
+	c.word(r.Word)
+	if r.Op != syntax.Hdoc && r.Op != syntax.DashHdoc {
+		return
+	}
+	c.heredoc(r)
+	if r.Hdoc != nil {
+		c.inQuotes(r.Hdoc, r.Hdoc.Parts)
+	}
 }
 
 // heredoc doubts delimiters and bodies whose end shells could see elsewhere.
 func (c *checker) heredoc(r *syntax.Redirect) {
-	delimiter, quoted, plain := delimiterOf(r.Word)
-	if !plain || !plainWord(delimiter) {
+	delimiter, isQuoted, plain := delimiterOf(r.Word)
+	switch {
+	case !plain || !plainWord(delimiter):
 		c.doubt(r, "here-document with an unusual delimiter")
 		return
-	}
-	for _, n := range c.path {
-		if s, ok := n.(*syntax.CmdSubst); ok && s.Backquotes {
-			c.doubt(r, "here-document inside backquotes")
-			return
-		}
-	}
-	if quoted || r.Hdoc == nil {
+	case c.backquote:
+		c.doubt(r, "here-document inside backquotes")
+		return
+	case isQuoted || r.Hdoc == nil:
 		return
 	}
 	for _, part := range r.Hdoc.Parts {

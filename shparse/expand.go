@@ -50,7 +50,8 @@ func (r *reader) wordFields(w, source *syntax.Word, st *state) [][]Field {
 // product returns each list of a followed by each list of b.
 func product(a, b [][]Field) [][]Field {
 	if len(a) == 1 && len(b) == 1 {
-		return [][]Field{append(a[0][:len(a[0]):len(a[0])], b[0]...)}
+		a[0] = append(a[0], b[0]...) // only the caller holds a
+		return a
 	}
 	if len(a)*len(b) > maxValues {
 		if len(b) > 1 {

@@ -65,14 +65,10 @@ func (r *reader) slice(s *syntax.Slice, st *state) {
 func (r *reader) plain(b *builder, name string, st *state, inQuotes bool) {
 	v := r.lookup(name, st)
 	values := v.values
-	if st.ifs && !inQuotes && b.split {
-		b.manyUnknown()
-		return
-	}
-	if v.unset && v.global == false && len(values) > 0 {
+	if v.unset && !v.global {
 		values = merge(values, []Value{{}})
 	}
-	b.values(values, inQuotes)
+	r.splitValues(b, values, st, inQuotes)
 }
 
 func (r *reader) positionals(b *builder, st *state, joined bool) {
@@ -229,9 +225,14 @@ func (r *reader) alternative(b *builder, p *syntax.ParamExp, st *state, inQuotes
 	if len(values) == 0 {
 		values = []Value{{}}
 	}
+	r.splitValues(b, values, st, inQuotes)
+}
+
+// splitValues adds values that are split when they are not quoted: by blanks,
+// and where IFS is not known also in any other way.
+func (r *reader) splitValues(b *builder, values []Value, st *state, inQuotes bool) {
 	if st.ifs && !inQuotes && b.split {
-		b.manyUnknown()
-		return
+		values = merge(values, []Value{Unknown(Any)})
 	}
 	b.values(values, inQuotes)
 }

@@ -1,7 +1,6 @@
 package shparse
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -100,7 +99,7 @@ func ParsePOSIX(text string) (*Script, error) {
 		return nil, err
 	}
 	bash, err := parseTree(text, syntax.LangBash)
-	if err != nil || !bytes.Equal(shapeOf(s.stmts), shapeOf(bash.Stmts)) {
+	if err != nil || !sameShape(s.stmts, bash.Stmts) {
 		s.Doubts = append(s.Doubts, Doubt{Kind: Ambiguous, Offset: 0, End: len(text),
 			Message: "sh and bash read this text differently"})
 	}
@@ -118,13 +117,14 @@ func parse(text string, lang syntax.LangVariant) (*Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	if at := tooDeep(file); at >= 0 {
-		return nil, tooLarge(text, at, fmt.Sprintf("nested more than %d deep", MaxNesting))
+	doubts, deep := checkTree(file.Stmts)
+	if deep >= 0 {
+		return nil, tooLarge(text, deep, fmt.Sprintf("nested more than %d deep", MaxNesting))
 	}
 	s := &Script{Source: text, stmts: file.Stmts, lang: lang}
 	s.Doubts = checkRunes(text)
 	s.Doubts = append(s.Doubts, checkComments(text, lang)...)
-	s.Doubts = append(s.Doubts, checkTree(file)...)
+	s.Doubts = append(s.Doubts, doubts...)
 	return s, s.canonical(file)
 }
 
@@ -139,7 +139,7 @@ func (s *Script) canonical(file *syntax.File) error {
 		}
 		if printed == text {
 			s.Text = printed
-			if tree != file && !bytes.Equal(shapeOf(file.Stmts), shapeOf(tree.Stmts)) {
+			if tree != file && !sameShape(file.Stmts, tree.Stmts) {
 				s.changed(tree)
 			}
 			return nil
@@ -157,7 +157,8 @@ func (s *Script) canonical(file *syntax.File) error {
 func (s *Script) changed(tree *syntax.File) {
 	s.stmts = tree.Stmts
 	s.Source = s.Text
-	s.Doubts = append(checkTree(tree), Doubt{Kind: Ambiguous, Offset: 0, End: len(s.Source),
+	doubts, _ := checkTree(tree.Stmts)
+	s.Doubts = append(doubts, Doubt{Kind: Ambiguous, Offset: 0, End: len(s.Source),
 		Message: "the text changes its meaning when it is printed again"})
 }
 

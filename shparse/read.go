@@ -179,10 +179,41 @@ func (r *reader) command(cmd syntax.Command, st *state) outcome {
 	return both(st)
 }
 
+// binary reads a chain of commands. It leans to the left and may be long, so
+// it is laid out first and read from its first command on.
 func (r *reader) binary(c *syntax.BinaryCmd, st *state) outcome {
+	chain := []*syntax.BinaryCmd{c}
+	for {
+		x := chain[len(chain)-1].X
+		next, ok := x.Cmd.(*syntax.BinaryCmd)
+		if !ok || len(x.Redirs) > 0 || x.Negated || x.Background {
+			break
+		}
+		chain = append(chain, next)
+	}
+	first := chain[len(chain)-1]
+	out := r.first(first, st)
+	for i := len(chain) - 1; i >= 0; i-- {
+		out = r.then(chain[i], out, st)
+	}
+	return out
+}
+
+func isPipe(c *syntax.BinaryCmd) bool { return c.Op == syntax.Pipe || c.Op == syntax.PipeAll }
+
+// first reads the first command of a chain: in a subshell, when it is piped.
+func (r *reader) first(c *syntax.BinaryCmd, st *state) outcome {
+	if isPipe(c) {
+		r.stmt(c.X, r.subshell(st, Input{}))
+		return both(st)
+	}
+	return r.stmt(c.X, st)
+}
+
+// then reads what follows an operator after what came before it.
+func (r *reader) then(c *syntax.BinaryCmd, x outcome, st *state) outcome {
 	switch c.Op {
 	case syntax.AndStmt:
-		x := r.stmt(c.X, st)
 		fail := x.fail
 		if x.ok == x.fail {
 			fail = x.fail.copy()
@@ -190,7 +221,6 @@ func (r *reader) binary(c *syntax.BinaryCmd, st *state) outcome {
 		y := r.stmt(c.Y, x.ok)
 		return outcome{y.ok, join(fail, y.fail)}
 	case syntax.OrStmt:
-		x := r.stmt(c.X, st)
 		ok := x.ok
 		if x.ok == x.fail {
 			ok = x.ok.copy()
@@ -198,12 +228,11 @@ func (r *reader) binary(c *syntax.BinaryCmd, st *state) outcome {
 		y := r.stmt(c.Y, x.fail)
 		return outcome{join(ok, y.ok), y.fail}
 	case syntax.Pipe, syntax.PipeAll:
-		r.stmt(c.X, r.subshell(st, Input{}))
 		r.stmt(c.Y, r.subshell(st, Input{Kind: Piped}))
 		return both(st)
 	}
 	r.doubt(Unmodeled, c, "operator that is not modelled")
-	return both(st)
+	return x
 }
 
 // conditions reads the commands between if and then: the last one decides.
@@ -428,23 +457,29 @@ func (r *reader) leftovers(st *state) {
 		f.bodies = append(f.bodies[:len(f.bodies):len(f.bodies)], d.body)
 		all.define(d.name, f)
 	}
-	for _, t := range r.deferred {
-		later := t.state.copy()
-		later.funcs, later.funcOwned = all.funcs, false
-		later.forget()
-		all.funcOwned = false
+	for i := 0; i < len(r.deferred); i++ { // reading one may add others
+		t := r.deferred[i]
 		r.within = t.within
-		r.stmts(t.stmts, later)
+		r.anytime(t.state, all.funcs, func(st *state) { r.stmts(t.stmts, st) })
 		r.within = nil
 	}
 	for i := 0; i < len(r.defined); i++ {
-		d := r.defined[i]
-		if r.called[d.body] && d.name != "command_not_found_handle" {
-			continue
+		if d := r.defined[i]; !r.called[d.body] || d.name == "command_not_found_handle" {
+			r.anytime(d.state, all.funcs, func(st *state) { r.run(d.body, st) })
 		}
-		later := d.state.copy()
-		later.forget()
-		r.run(d.body, later)
+	}
+}
+
+// anytime reads what may run later: in the state in which it was given, and in
+// one that knows nothing of what the script has set.
+func (r *reader) anytime(given *state, funcs map[string]function, read func(*state)) {
+	for _, known := range []bool{true, false} {
+		st := given.copy()
+		st.funcs, st.funcOwned = funcs, false
+		if !known {
+			st.forget()
+		}
+		read(st)
 	}
 }
 

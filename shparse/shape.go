@@ -1,18 +1,31 @@
 package shparse
 
 import (
+	"bytes"
 	"encoding/binary"
+	"strings"
+	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
 )
 
 // shapeOf writes down what a tree means, without its positions, comments and
 // spellings that mean the same ($(…) and backquotes, $((…)) and $[…]). Two
-// trees with equal shapes run alike.
-func shapeOf(stmts []*syntax.Stmt) []byte {
-	s := shape{out: make([]byte, 0, 1024)}
+// trees with equal shapes run alike. It writes into the buffer.
+func shapeOf(buf []byte, stmts []*syntax.Stmt) []byte {
+	s := shape{out: buf[:0]}
 	s.list(stmts)
 	return s.out
+}
+
+var shapeBuffers = sync.Pool{New: func() any { return new([2][]byte) }}
+
+// sameShape reports whether the trees mean the same.
+func sameShape(a, b []*syntax.Stmt) bool {
+	buf := shapeBuffers.Get().(*[2][]byte)
+	defer shapeBuffers.Put(buf)
+	buf[0], buf[1] = shapeOf(buf[0], a), shapeOf(buf[1], b)
+	return bytes.Equal(buf[0], buf[1])
 }
 
 type shape struct {
@@ -59,19 +72,64 @@ func (s *shape) list(stmts []*syntax.Stmt) {
 	s.mark(']')
 }
 
+// stmt writes a statement. A chain leans to the left and may be long: its left
+// sides are followed without recursion.
 func (s *shape) stmt(st *syntax.Stmt) {
-	if st == nil {
-		s.mark('-')
-		return
+	for {
+		if st == nil {
+			s.mark('-')
+			return
+		}
+		s.prefix(st)
+		b, ok := st.Cmd.(*syntax.BinaryCmd)
+		if !ok {
+			s.command(st.Cmd)
+			return
+		}
+		s.mark('B', uint32(b.Op))
+		s.stmt(b.Y)
+		st = b.X
 	}
+}
+
+func (s *shape) prefix(st *syntax.Stmt) {
 	s.mark('S', bit(st.Negated), bit(st.Background), bit(st.Coprocess), bit(st.Disown), uint32(len(st.Redirs)))
 	for _, r := range st.Redirs {
 		s.mark('>', uint32(r.Op))
 		s.lit(r.N)
 		s.word(r.Word)
-		s.word(r.Hdoc)
+		s.body(r)
 	}
-	s.command(st.Cmd)
+}
+
+// body writes a here-document; after <<- without the tabs that begin its lines.
+func (s *shape) body(r *syntax.Redirect) {
+	if r.Op != syntax.DashHdoc || r.Hdoc == nil {
+		s.word(r.Hdoc)
+		return
+	}
+	s.mark('h')
+	for i, part := range r.Hdoc.Parts {
+		lit, ok := part.(*syntax.Lit)
+		if !ok {
+			s.part(part)
+			continue
+		}
+		text := lit.Value
+		if i == 0 {
+			text = strings.TrimLeft(text, "\t")
+		}
+		s.part(&syntax.Lit{Value: undentedLines(text)})
+	}
+	s.mark(';')
+}
+
+func undentedLines(text string) string {
+	first, rest, more := strings.Cut(text, "\n")
+	if !more {
+		return first
+	}
+	return first + "\n" + dedent(rest)
 }
 
 func (s *shape) command(cmd syntax.Command) {
@@ -82,10 +140,6 @@ func (s *shape) command(cmd syntax.Command) {
 		s.mark('C', uint32(len(c.Assigns)), uint32(len(c.Args)))
 		s.assigns(c.Assigns)
 		s.words(c.Args)
-	case *syntax.BinaryCmd:
-		s.mark('B', uint32(c.Op))
-		s.stmt(c.X)
-		s.stmt(c.Y)
 	case *syntax.Subshell:
 		s.mark('(')
 		s.list(c.Stmts)
