@@ -37,14 +37,21 @@ func (m *Manager) Run(ctx context.Context, r Request) (Outcome, error) {
 	if !filepath.IsLocal(r.Dir) {
 		return Outcome{}, &ProjectError{Path: r.Dir, Err: errors.New("not a directory of the project")}
 	}
+	out, err := m.runOnce(ctx, r)
+	if errors.Is(err, errRetired) { // nothing ran: a new session may do
+		out, err = m.runOnce(ctx, r)
+	}
+	out.Usage.Wall = time.Since(begin)
+	return out, err
+}
+
+func (m *Manager) runOnce(ctx context.Context, r Request) (Outcome, error) {
 	s, err := m.acquire(r.Caller, r.Project)
 	if err != nil {
 		return Outcome{}, err
 	}
 	defer m.release(s)
-	out, err := s.run(ctx, r)
-	out.Usage.Wall = time.Since(begin)
-	return out, err
+	return s.run(ctx, r)
 }
 
 // A command is a run under way.
@@ -95,25 +102,12 @@ func (s *session) run(ctx context.Context, r Request) (Outcome, error) {
 
 // start prepares what the command needs and hands it to a spare init.
 func (c *command) start() error {
-	c.s.open.RLock()
-	defer c.s.open.RUnlock()
-	if c.s.fds == nil {
-		return &Unavailable{Layer: "keeper", Err: errClosed}
-	}
-	p, err := c.s.newPlan(c.r.Grant)
-	if err != nil {
-		return err
-	}
-	defer p.free()
-	if c.s.m.tamper != nil {
-		c.s.m.tamper(p)
-	}
-	c.probes = p.probes
-	ruleset, flags, err := newRuleset(p.config, p.rules)
+	p, ruleset, flags, err := c.prepare()
 	if err != nil {
 		return err
 	}
 	defer ruleset.Close()
+	c.probes = p.probes
 	fds, err := c.pipes()
 	defer func() { closeAll(fds) }()
 	if err != nil {
@@ -133,6 +127,26 @@ func (c *command) start() error {
 		return &Unavailable{Layer: "keeper", Err: err}
 	}
 	return c.hand(message, pass)
+}
+
+// prepare derives the plan and the ruleset, while the session's descriptors are
+// held.
+func (c *command) prepare() (*plan, *os.File, uint32, error) {
+	c.s.open.RLock()
+	defer c.s.open.RUnlock()
+	if c.s.fds == nil {
+		return nil, nil, 0, &Unavailable{Layer: "keeper", Err: errClosed}
+	}
+	p, err := c.s.newPlan(c.r.Grant)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	defer p.free()
+	if c.s.m.tamper != nil {
+		c.s.m.tamper(p)
+	}
+	ruleset, flags, err := newRuleset(p.config, p.rules)
+	return p, ruleset, flags, err
 }
 
 // pipes makes stdout and stderr and returns the command's ends.

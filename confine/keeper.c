@@ -396,21 +396,25 @@ static int make_spare(int fds[2])
 	return slot;
 }
 
-static void offer_spare(void)
-{
-	struct head h = { 0 };
-	struct failed f = { 0 };
-	int fds[2], slot = make_spare(fds);
+/* Spares that the daemon waits for. */
+static unsigned owed = 1;
 
-	if (slot < 0) {
-		f.fail = (struct fail){ .step = STEP_SPARE, .err = (uint32_t)errno };
-		tell(&f, MSG_FAIL, sizeof f, NULL, 0);
-		return;
+/* What cannot be made now, when a command has used its processes up, is tried
+ * again soon. */
+static void offer_spares(void)
+{
+	while (owed) {
+		struct head h = { 0 };
+		int fds[2], slot = make_spare(fds);
+
+		if (slot < 0)
+			return;
+		h.id = (uint64_t)slot;
+		tell(&h, MSG_SPARE, sizeof h, fds, 2);
+		close(fds[0]);
+		close(fds[1]);
+		owed--;
 	}
-	h.id = (uint64_t)slot;
-	tell(&h, MSG_SPARE, sizeof h, fds, 2);
-	close(fds[0]);
-	close(fds[1]);
 }
 
 static void reap(void)
@@ -427,7 +431,7 @@ static void obey(const struct head *h)
 {
 	switch (h->type) {
 	case MSG_NEXT:
-		offer_spare();
+		owed++;
 		break;
 	case MSG_FREE:
 		if (h->id < RUNS_MAX)
@@ -441,9 +445,9 @@ static void serve(char *buf, int signals)
 	struct pollfd p[2] = { { CHANNEL, POLLIN, 0 }, { signals, POLLIN, 0 } };
 	int fds[FDS_MAX], nfds = 0;
 
-	offer_spare();
 	for (;;) {
-		if (poll(p, 2, -1) < 0)
+		offer_spares();
+		if (poll(p, 2, owed ? 20 : -1) < 0)
 			continue;
 		if (p[1].revents) {
 			struct signalfd_siginfo info;

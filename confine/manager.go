@@ -345,6 +345,19 @@ func (m *Manager) release(s *session) {
 	}
 }
 
+// retireIfAlone ends a session that does not answer, as when somebody has stopped
+// its keeper, unless other commands run in it. It reports whether it did.
+func (m *Manager) retireIfAlone(s *session) bool {
+	m.mu.Lock()
+	alone := s.active <= 1
+	m.mu.Unlock()
+	if alone {
+		s.kill()
+		<-s.dead
+	}
+	return alone
+}
+
 // cacheName is the name of a project's cache directory.
 func cacheName(project string) string {
 	sum := sha256.Sum256([]byte(project))

@@ -197,7 +197,6 @@ var steps = map[uint32]struct{ layer, what string }{
 	C.STEP_SECCOMP:       {"seccomp", "install the filter"},
 	C.STEP_PROBE:         {"probe", "probe the layers"},
 	C.STEP_EXEC:          {"shell", "execute bash"},
-	C.STEP_SPARE:         {"keeper", "fork the next init"},
 }
 
 // err turns the failure into an Unavailable that names the layer.

@@ -25,6 +25,9 @@ import "C"
 // to the caller, who can stop it.
 const startDeadline = 10 * time.Second
 
+// spareDeadline is how long a run waits for an init.
+const spareDeadline = 5 * time.Second
+
 // killGrace is how long a tree that was asked to end has before SIGKILL.
 const killGrace = 2 * time.Second
 
@@ -437,9 +440,6 @@ func (s *session) takeSpares() error {
 		if err != nil {
 			return err
 		}
-		if e.kind == C.MSG_FAIL {
-			return e.fail.err()
-		}
 		if e.kind != C.MSG_SPARE || len(fds) != 2 || e.id >= C.RUNS_MAX {
 			closeAll(fds)
 			return &Unavailable{Layer: "keeper", Err: errProtocol}
@@ -457,23 +457,25 @@ func (s *session) takeSpares() error {
 	}
 }
 
-// takeSpare returns an init for one run and asks for the next.
+// takeSpare returns an init for one run. There may be none for a while when other
+// commands have used the session's processes up.
 func (s *session) takeSpare() (*spare, error) {
-	late := time.NewTimer(startDeadline)
+	late := time.NewTimer(spareDeadline)
 	defer late.Stop()
-	var sp *spare
 	select {
-	case sp = <-s.spares:
+	case sp := <-s.spares:
+		return sp, nil
 	case <-s.dead:
-	case <-late.C:
-		s.kill()
-	}
-	if sp == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return nil, &Unavailable{Layer: "keeper", Err: fmt.Errorf("it ended or does not answer: %w", cmp.Or(s.failed, os.ErrDeadlineExceeded))}
+		return nil, &Unavailable{Layer: "keeper", Err: s.failed}
+	case <-late.C:
+		if s.m.retireIfAlone(s) {
+			return nil, errRetired
+		}
+		return nil, &Unavailable{Layer: "keeper", Err: fmt.Errorf("no process to start with: %w", os.ErrDeadlineExceeded),
+			Fix: "wait until the other commands of the project have ended"}
 	}
-	return sp, nil
 }
 
 // end kills the keeper and waits: it is pid 1 of the session, so that the kernel
@@ -528,7 +530,10 @@ func (s *session) close() {
 	<-s.dead // listen does the rest
 }
 
-var errClosed = errors.New("the session was closed")
+var (
+	errClosed  = errors.New("the session was closed")
+	errRetired = errors.New("the session did not answer and was ended")
+)
 
 // usable reports whether runs can still be started.
 func (s *session) usable() bool {
