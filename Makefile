@@ -48,6 +48,9 @@ test: deps
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:" $$unformatted; exit 1; fi
+	@for name in $$(grep -o '\bTest[A-Za-z0-9]*' SECURITY.md | sort -u); do \
+		grep -rq --include='*_test.go' "func $$name(" . || { echo "SECURITY.md names $$name, which is no test"; exit 1; }; \
+	done
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 
@@ -63,7 +66,7 @@ install: build
 	install -D -m 0755 bin/pinfoldd '$(DESTDIR)$(PREFIX)/bin/pinfoldd'
 	install -D -m 0755 bin/pinfold '$(DESTDIR)$(PREFIX)/bin/pinfold'
 
-bench:
+bench: build
 	$(GO) run ./cmd/pinfoldd/bench
 
 fuzz:

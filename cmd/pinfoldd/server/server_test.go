@@ -231,7 +231,7 @@ func TestExec(t *testing.T) {
 		return confine.Outcome{ExitCode: 3, Receipt: confine.Receipt{Setting: "system", LandlockABI: 7, Layers: []string{"seccomp"}},
 			Usage: confine.Usage{Wall: 1500 * time.Microsecond}}, nil
 	})
-	got, err := f.exec("write <x>")
+	got, err := f.exec("write '<x>'")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,12 +241,12 @@ func TestExec(t *testing.T) {
 	if len(got.Stdout) != 8000 || got.Truncated != (api.Truncated{Stdout: 1000}) || got.Stderr != "/w==" || *got.Encoding != (api.Encoding{Stderr: "base64"}) {
 		t.Errorf("output: %d, %q, %+v, %+v", len(got.Stdout), got.Stderr, got.Truncated, got.Encoding)
 	}
-	if got.Decision.Text != "write <x>" || got.Decision.Policy != "hash" || !slices.Equal(got.Grant.Write, []string{"."}) ||
+	if got.Decision.Text != "write '<x>'" || got.Decision.Policy != "hash" || !slices.Equal(got.Grant.Write, []string{"."}) ||
 		got.Receipt.LandlockABI != 7 || got.Usage.WallMS != 1.5 {
 		t.Errorf("got %+v, %+v, %+v, %+v", got.Decision, got.Grant, got.Receipt, got.Usage)
 	}
 	r := f.confiner.ran[0]
-	if r.Project != f.project || r.Dir != "." || r.Text != "write <x>" || r.Timeout != 10*time.Second || r.Caller.UID != uint32(os.Geteuid()) || r.Caller.Name == "" {
+	if r.Project != f.project || r.Dir != "." || r.Text != "write '<x>'" || r.Timeout != 10*time.Second || r.Caller.UID != uint32(os.Geteuid()) || r.Caller.Name == "" {
 		t.Errorf("ran %+v", r)
 	}
 	records := f.trace(t)
@@ -254,9 +254,9 @@ func TestExec(t *testing.T) {
 		t.Fatalf("%d records", len(records))
 	}
 	d, e := records[0], records[1]
-	if d.Event != "decided" || d.Run != got.Run || d.Tool != "run_shell" || d.Args.Command != "write <x>" || !d.Approved || d.ApprovalRequired ||
+	if d.Event != "decided" || d.Run != got.Run || d.Tool != "run_shell" || d.Args.Command != "write '<x>'" || !d.Approved || d.ApprovalRequired ||
 		d.PolicyDecision != "allow" || d.RiskLevel != "low" || d.RiskReason != "because of write" || d.ErrorType != "" || d.Caller.PID != os.Getpid() ||
-		d.Caller.Executable == "" || d.Project != f.project || d.Text != "write <x>" || d.Grant == nil || d.TimeoutMS != 10000 {
+		d.Caller.Executable == "" || d.Project != f.project || d.Text != "write '<x>'" || d.Grant == nil || d.TimeoutMS != 10000 {
 		t.Errorf("decided: %+v", d)
 	}
 	if e.Event != "finished" || e.Run != got.Run || *e.ExitCode != 3 || e.ErrorType != "" || e.Output != (trace.Output{StdoutBytes: 9000, StderrBytes: 1}) ||
