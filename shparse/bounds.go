@@ -10,13 +10,21 @@ import (
 // The bounds of what Parse accepts. Text beyond one of them is refused with an
 // [Error] of kind [TooLarge] that names it.
 const (
-	MaxBytes   = 1 << 20 // bytes of text
-	MaxNesting = 128     // groups, substitutions and compound commands within one another
+	MaxBytes    = 1 << 20 // bytes of text
+	MaxNesting  = 128     // groups, substitutions and compound commands within one another
+	MaxCommands = 20_000  // commands
+	MaxWords    = 120_000 // words, assignments and redirects
 	// maxGroups bounds what the parser could recurse on, whether nested or
 	// not, since real nesting is only known after parsing: every opening
 	// bracket, backquote and compound keyword, wherever it stands, costs 8;
 	// every character that may be an operator costs 1.
 	maxGroups = 320_000
+	// maxOpen bounds the opening parentheses without a closing one, which is
+	// the usual way to nest too deeply, before a large stack is made for it.
+	maxOpen = 2000
+	// maxTokens bounds how long parsing takes, whatever the text is: every
+	// character that may end a command costs 4, every blank 1.
+	maxTokens = 300_000
 )
 
 // checkBytes refuses what no shell text may hold: NUL and invalid UTF-8.
@@ -56,26 +64,45 @@ var compound = map[string]bool{
 	"time": true, "coproc": true, "function": true, "then": true, "do": true, "else": true,
 }
 
-// checkGroups bounds the depth to which the recursive parser could go. A stack
-// that overflows ends the process and cannot be recovered from, so this comes
-// before parsing and counts what might open a group even where it does not.
+// token says what bytes cost that may end a word or a command.
+var token = func() (cost [256]uint8) {
+	for _, b := range []byte(";&|\n<>") {
+		cost[b] = 4
+	}
+	cost[' '], cost['\t'] = 1, 1
+	return cost
+}()
+
+// checkGroups bounds the depth to which the recursive parser could go, and the
+// time that it takes. A stack that overflows ends the process and cannot be
+// recovered from, so this comes before parsing and counts what might open a
+// group even where it does not.
 func checkGroups(text string) *Error {
-	if len(text) < maxGroups/8 {
+	if len(text) < maxOpen {
 		return nil
 	}
-	total, word := 0, 0
+	groups, tokens, word, open := 0, 0, 0, 0
 	for i := 0; i < len(text); i++ {
 		b := text[i]
-		total += int(recursive[b])
-		if 'a' <= b && b <= 'z' {
+		groups += int(recursive[b])
+		tokens += int(token[b])
+		switch {
+		case 'a' <= b && b <= 'z':
 			continue
+		case b == '(':
+			open++
+		case b == ')':
+			open--
 		}
 		if n := i - word; n >= 2 && n <= 8 && compound[text[word:i]] {
-			total += 8
+			groups += 8
 		}
 		word = i + 1
-		if total > maxGroups {
+		if groups > maxGroups || open > maxOpen {
 			return tooLarge(text, i, "too many groups and operators")
+		}
+		if tokens > maxTokens {
+			return tooLarge(text, i, "too many words and commands")
 		}
 	}
 	return nil

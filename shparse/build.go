@@ -126,8 +126,9 @@ func (p *partial) value(v Value, quoted, split bool) {
 	}
 }
 
-// values adds what is one of several values.
+// values adds what is one of several values; none is the empty text.
 func (b *builder) values(vs []Value, quoted bool) {
+	vs = nonEmpty(vs)
 	if len(vs) > 1 && len(b.alts)*len(vs) > maxValues {
 		vs = []Value{widen(vs)}
 	}

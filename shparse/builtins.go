@@ -126,7 +126,7 @@ func (r *reader) unset(args []Field, st *state, at syntax.Node) {
 			s, _, _ = strings.Cut(s, "[")
 		}
 		r.assign(st, Assign{Name: s, Command: "unset"}, at)
-		st.set(s, variable{unset: true, values: []Value{{}}})
+		st.set(s, variable{unset: true})
 		if fn, ok := st.funcs[s]; ok {
 			fn.unsure = true
 			st.define(s, fn)
@@ -195,7 +195,7 @@ func (r *reader) declare(name, flags, command string, st *state, at syntax.Node)
 		if _, saved := r.locals[name]; !saved {
 			r.locals[name] = r.lookup(name, st)
 		}
-		st.set(name, variable{unset: true, values: []Value{{}}, integer: strings.Contains(flags, "i")})
+		st.set(name, variable{unset: true, integer: strings.Contains(flags, "i")})
 		return
 	}
 	if strings.Contains(flags, "i") {
@@ -204,15 +204,8 @@ func (r *reader) declare(name, flags, command string, st *state, at syntax.Node)
 		st.set(name, v)
 	}
 	if command == "export" || strings.Contains(flags, "x") {
-		r.assign(st, Assign{Name: name, Value: widenOne(nonEmpty(r.lookup(name, st).values)), Command: command}, at)
+		r.assign(st, Assign{Name: name, Value: widenOne(r.lookup(name, st).values), Command: command}, at)
 	}
-}
-
-func nonEmpty(values []Value) []Value {
-	if len(values) == 0 {
-		return []Value{{}}
-	}
-	return values
 }
 
 // declared reads one expanded argument of a declaration and returns the flags

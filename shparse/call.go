@@ -12,6 +12,9 @@ import (
 func (r *reader) call(c *syntax.CallExpr, st *state) outcome {
 	argvs := r.argvs(c.Args, st)
 	prefix := r.prefix(c, st)
+	if len(c.Args) == 0 {
+		return both(st)
+	}
 	out := outcome{}
 	for i, argv := range argvs {
 		in := st

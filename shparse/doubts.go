@@ -1,6 +1,7 @@
 package shparse
 
 import (
+	"fmt"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -36,9 +37,12 @@ func checkComments(text string, lang syntax.LangVariant) (doubts []Doubt) {
 // and how deeply it is nested. Chains of commands are walked without recursion,
 // since they may be long.
 type checker struct {
-	doubts []Doubt
-	depth  int
-	deep   int // offset of the first node that is nested too deeply, or -1
+	text     string
+	doubts   []Doubt
+	depth    int
+	commands int
+	count    int    // of words
+	over     *Error // the bound that the tree is beyond
 
 	quoted    bool // in double quotes or in the body of a here-document
 	inParam   bool // in a ${…} that is quoted
@@ -46,25 +50,31 @@ type checker struct {
 	backquote bool // in a substitution with backquotes
 }
 
-// checkTree returns the doubts about a tree, and the offset at which it is
-// nested too deeply or -1.
-func checkTree(stmts []*syntax.Stmt) (doubts []Doubt, deep int) {
-	c := checker{deep: -1}
+// checkTree returns the doubts about the tree of a text, or the bound that the
+// tree is beyond.
+func checkTree(text string, stmts []*syntax.Stmt) ([]Doubt, *Error) {
+	c := checker{text: text}
 	c.stmts(stmts)
-	return c.doubts, c.deep
+	return c.doubts, c.over
 }
 
 func (c *checker) doubt(n syntax.Node, message string) {
 	c.doubts = append(c.doubts, Doubt{Kind: Ambiguous, Offset: int(n.Pos().Offset()), End: int(n.End().Offset()), Message: message})
 }
 
+// exceed notes the first bound that the tree is beyond.
+func (c *checker) exceed(n syntax.Node, format string, limit int) {
+	if c.over == nil {
+		c.over = tooLarge(c.text, int(n.Pos().Offset()), fmt.Sprintf(format, limit))
+	}
+}
+
 // enter goes one level down and reports whether that is allowed.
 func (c *checker) enter(n syntax.Node) bool {
-	if c.deep >= 0 {
-		return false
-	}
 	if c.depth == MaxNesting {
-		c.deep = int(n.Pos().Offset())
+		c.exceed(n, "nested more than %d deep", MaxNesting)
+	}
+	if c.over != nil {
 		return false
 	}
 	c.depth++
@@ -92,7 +102,10 @@ func (c *checker) stmts(list []*syntax.Stmt) {
 }
 
 func (c *checker) stmt(s *syntax.Stmt) {
-	for s != nil && c.deep < 0 {
+	for s != nil && c.over == nil {
+		if c.commands++; c.commands > MaxCommands {
+			c.exceed(s, "more than %d commands", MaxCommands)
+		}
 		for _, r := range s.Redirs {
 			c.redirect(r)
 		}
@@ -204,6 +217,9 @@ func (c *checker) word(w *syntax.Word) {
 	if w == nil {
 		return
 	}
+	if c.count++; c.count > MaxWords {
+		c.exceed(w, "more than %d words", MaxWords)
+	}
 	for _, part := range w.Parts {
 		if _, ok := part.(*syntax.Lit); !ok {
 			c.part(part)
@@ -283,7 +299,7 @@ func (c *checker) param(p *syntax.ParamExp) {
 }
 
 func (c *checker) arithm(x syntax.ArithmExpr) {
-	for x != nil && c.deep < 0 {
+	for x != nil && c.over == nil {
 		switch n := x.(type) {
 		case *syntax.Word:
 			c.word(n)
@@ -361,12 +377,28 @@ func (c *checker) heredoc(r *syntax.Redirect) {
 	case isQuoted || r.Hdoc == nil:
 		return
 	}
-	for _, part := range r.Hdoc.Parts {
-		if lit, ok := part.(*syntax.Lit); ok && strings.Contains(lit.Value, "\\\n") {
-			c.doubt(r, "here-document with a line that ends in a backslash")
-			return
+	body := c.text[min(int(r.Hdoc.Pos().Offset()), len(c.text)):min(int(r.Hdoc.End().Offset()), len(c.text))]
+	if joinsDelimiter(body, delimiter) {
+		c.doubt(r, "here-document with a line that ends in a backslash next to its end")
+	}
+}
+
+// joinsDelimiter reports whether a line of the body that ends in a backslash
+// could make the delimiter with the next one: bash joins lines before it looks
+// for the delimiter, the parser after.
+func joinsDelimiter(body, delimiter string) bool {
+	lines := strings.Split(strings.TrimSuffix(body, "\n"), "\n")
+	for i, line := range lines {
+		text := strings.TrimRight(line, "\\")
+		if (len(line)-len(text))%2 == 0 {
+			continue
+		}
+		start := strings.TrimLeft(line[:len(line)-1], "\t")
+		if i+1 < len(lines) && strings.HasPrefix(delimiter, start) {
+			return true
 		}
 	}
+	return false
 }
 
 // delimiterOf returns the delimiter of a here-document and whether any of it

@@ -183,38 +183,36 @@ func (r *reader) operator(b *builder, p *syntax.ParamExp, st *state, inQuotes bo
 	}
 }
 
-// alternative adds the expansions that choose between a variable and a word.
+// alternative adds the expansions that choose between a variable and a word,
+// by whether the variable is set and, with a colon, not empty.
 func (r *reader) alternative(b *builder, p *syntax.ParamExp, st *state, inQuotes, list bool, c context) {
 	words := r.text(p.Exp.Word, st, c)
 	v := r.lookup(p.Param.Value, st)
-	var values []Value
 	if list || p.Index != nil {
 		v = variable{values: []Value{Unknown(Any)}, unset: true}
 	}
-	maybeWord, maybeValue := v.unset, len(v.values) > 0
-	for _, x := range v.values {
-		if s, known := x.Known(); !known || s == "" {
-			maybeWord = true
-		}
-	}
+	present, absent := split(v, p.Exp.Op)
+	values := present
 	switch p.Exp.Op {
 	case syntax.AlternateUnset, syntax.AlternateUnsetOrNull:
-		values = merge(words, []Value{{}})
+		values = nil
+		if len(present) > 0 {
+			values = words
+		}
+		if absent {
+			values = merge(values, []Value{{}})
+		}
 	case syntax.ErrorUnset, syntax.ErrorUnsetOrNull:
-		values = v.values
 	case syntax.AssignUnset, syntax.AssignUnsetOrNull:
-		if maybeWord {
+		if absent {
 			for _, w := range words {
 				r.assign(st, Assign{Name: p.Param.Value, Value: w}, p)
 			}
-			st.set(p.Param.Value, variable{values: merge(v.values, words)})
+			values = merge(values, words)
+			st.set(p.Param.Value, variable{values: values})
 		}
-		fallthrough
 	default:
-		if maybeValue {
-			values = v.values
-		}
-		if maybeWord {
+		if absent {
 			values = merge(values, words)
 		}
 	}
@@ -222,17 +220,34 @@ func (r *reader) alternative(b *builder, p *syntax.ParamExp, st *state, inQuotes
 		b.manyUnknown()
 		return
 	}
-	if len(values) == 0 {
-		values = []Value{{}}
-	}
 	r.splitValues(b, values, st, inQuotes)
+}
+
+// split returns the values with which a variable counts as present, and
+// whether it may count as absent.
+func split(v variable, op syntax.ParExpOperator) (present []Value, absent bool) {
+	null := op == syntax.DefaultUnsetOrNull || op == syntax.AssignUnsetOrNull || op == syntax.AlternateUnsetOrNull ||
+		op == syntax.ErrorUnsetOrNull
+	absent = v.unset
+	for _, x := range v.values {
+		s, known := x.Known()
+		if known && s == "" && (null || v.unset) {
+			absent = true
+			if null {
+				continue
+			}
+		}
+		absent = absent || null && !known && x.text == ""
+		present = append(present, x)
+	}
+	return present, absent
 }
 
 // splitValues adds values that are split when they are not quoted: by blanks,
 // and where IFS is not known also in any other way.
 func (r *reader) splitValues(b *builder, values []Value, st *state, inQuotes bool) {
 	if st.ifs && !inQuotes && b.split {
-		values = merge(values, []Value{Unknown(Any)})
+		values = merge(nonEmpty(values), []Value{Unknown(Any)})
 	}
 	b.values(values, inQuotes)
 }

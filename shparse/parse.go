@@ -117,9 +117,9 @@ func parse(text string, lang syntax.LangVariant) (*Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	doubts, deep := checkTree(file.Stmts)
-	if deep >= 0 {
-		return nil, tooLarge(text, deep, fmt.Sprintf("nested more than %d deep", MaxNesting))
+	doubts, over := checkTree(text, file.Stmts)
+	if over != nil {
+		return nil, over
 	}
 	s := &Script{Source: text, stmts: file.Stmts, lang: lang}
 	s.Doubts = checkRunes(text)
@@ -157,7 +157,7 @@ func (s *Script) canonical(file *syntax.File) error {
 func (s *Script) changed(tree *syntax.File) {
 	s.stmts = tree.Stmts
 	s.Source = s.Text
-	doubts, _ := checkTree(tree.Stmts)
+	doubts, _ := checkTree(s.Text, tree.Stmts)
 	s.Doubts = append(doubts, Doubt{Kind: Ambiguous, Offset: 0, End: len(s.Source),
 		Message: "the text changes its meaning when it is printed again"})
 }

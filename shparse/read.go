@@ -385,13 +385,6 @@ func (r *reader) redirect(redir *syntax.Redirect, st *state) {
 	}
 }
 
-func widenOne(values []Value) Value {
-	if len(values) == 1 {
-		return values[0]
-	}
-	return widen(values)
-}
-
 // document returns the body of a here-document.
 func (r *reader) document(redir *syntax.Redirect, st *state) Value {
 	if redir.Hdoc == nil {

@@ -35,7 +35,7 @@ const (
 
 // A variable holds what a name may stand for.
 type variable struct {
-	values  []Value // at least one, unless it is only an array
+	values  []Value // none when it is certainly unset
 	array   []Field // the elements of an array
 	isArray bool
 	integer bool // values are evaluated as arithmetic when assigned

@@ -172,6 +172,22 @@ func widen(values []Value) Value {
 	return Value{text: prefix + suffix, holes: []hole{{len(prefix), class}}}
 }
 
+// nonEmpty returns the values, or the empty text when there is none.
+func nonEmpty(values []Value) []Value {
+	if len(values) == 0 {
+		return []Value{{}}
+	}
+	return values
+}
+
+// widenOne returns one value that stands for all of them.
+func widenOne(values []Value) Value {
+	if values = nonEmpty(values); len(values) == 1 {
+		return values[0]
+	}
+	return widen(values)
+}
+
 // classOf returns the class that known text belongs to.
 func classOf(s string, first bool) Class {
 	digits := s != ""
