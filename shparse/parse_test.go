@@ -89,7 +89,7 @@ func TestDoubts(t *testing.T) {
 		"cat <<$'E'\nE\n":                               true,
 		"cat <<E\\F\nEF\n":                              true,
 		"cat <<'E'\nx\\\nE\n":                           false,
-		"cat <<E\nx\\\nE\nE\n":                          true,
+		"cat <<E\nx\\\nE\nE\n":                          false,
 		"echo `cat <<E\nE\n`":                           true,
 		"echo !(a|b)":                                   true,
 		"[[ a == !(a|b) ]]":                             false,
