@@ -60,7 +60,7 @@ unit:
 
 # What behaves differently without privilege, once more as an ordinary user.
 unit-as-user:
-	bash .ci/as-user ./trace ./confine ./cmd/pinfoldd/server ./cmd/pinfold
+	bash .ci/as-user ./trace ./confine ./cmd/pinfoldd ./cmd/pinfoldd/server ./cmd/pinfold
 
 install: build
 	install -D -m 0755 bin/pinfoldd '$(DESTDIR)$(PREFIX)/bin/pinfoldd'
@@ -73,7 +73,7 @@ fuzz:
 	@for package in $$($(GO) list ./...); do \
 		for name in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 			echo "$$package $$name"; \
-			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$package || exit 1; \
 		done; \
 	done
 

@@ -155,6 +155,21 @@ func TestVerifyFindsTampering(t *testing.T) {
 	}
 }
 
+// FuzzVerify checks that nothing that stands in a file makes reading it panic,
+// and that a file with anything but records in it is not called whole.
+func FuzzVerify(f *testing.F) {
+	whole := sample(f, options(f))
+	f.Add(whole)
+	f.Add(whole[:len(whole)-7])
+	f.Add([]byte(`{"seq":1,"hash":""}` + "\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := Verify(bytes.NewReader(data))
+		if err == nil && r.OK() && len(data) > 0 && (r.Records == 0 || r.Head == genesis) {
+			t.Errorf("%q: %+v", data, r)
+		}
+	})
+}
+
 func TestTornLastLineIsRepaired(t *testing.T) {
 	for name, tail := range map[string]string{"half a record": `{"seq":8,"time":"20`, "zeros": "\x00\x00\x00\x00"} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,8 @@
 //	pinfold trace [flags]                    show your own records
 //	pinfold --version
 //
+// Commands read nothing: their standard input is empty.
+//
 // The exit status of run is the command's, 128 and the signal's number when a
 // signal ended it, 124 when its time was over, 126 when it was denied, not
 // approved or could not be parsed, 125 when Pinfold itself failed. That of check

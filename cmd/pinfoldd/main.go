@@ -73,6 +73,9 @@ func run(args []string) int {
 	}
 	ready := openReady(o.readyFD)
 	if err := serve(o, ready); err != nil {
+		if u, ok := errors.AsType[*confine.Unavailable](err); ok && u.Fix != "" {
+			err = fmt.Errorf("%w; to get it: %s", err, u.Fix)
+		}
 		ready.failed(err)
 		fmt.Fprintf(os.Stderr, "pinfoldd: %v\n", err)
 		return 1

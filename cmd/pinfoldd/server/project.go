@@ -56,8 +56,10 @@ func findProject(name string, c confine.Caller, state, socket string) (string, *
 		return "", api.InvalidField("project", "cannot be followed: "+reason(err))
 	}
 	defer p.close()
-	if home, _, err := t.Follow(c.Home); err == nil {
-		c.Home = home
+	if !within(p.real, c.Home) { // a project in the home as it is named is not above it
+		if home, _, err := t.Follow(c.Home); err == nil {
+			c.Home = home
+		}
 	}
 	for _, check := range projectChecks {
 		if !check.holds(&p, c) {
