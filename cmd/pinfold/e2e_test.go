@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -507,6 +510,91 @@ func TestStoppedDaemon(t *testing.T) {
 	if err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
+}
+
+// resources counts what the daemon holds: descriptors, processes below it, mounts
+// that these see, and cgroups of its own.
+func (d *testDaemon) resources(t *testing.T) map[string]int {
+	t.Helper()
+	pid := d.process.Process.Pid
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{"descriptors": len(fds)}
+	parents := map[int]int{}
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range files {
+		data, _ := os.ReadFile(name) // it may be gone
+		var child, parent int
+		var state string
+		_, _ = fmt.Sscanf(string(data), "%d", &child)
+		if _, rest, ok := strings.Cut(string(data), ") "); ok {
+			_, _ = fmt.Sscanf(rest, "%s %d", &state, &parent)
+		}
+		parents[child] = parent
+	}
+	for child := range parents {
+		for up := parents[child]; up > 1; up = parents[up] {
+			if up == pid {
+				count["processes"]++
+				mounts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", child))
+				count["mounts"] += bytes.Count(mounts, []byte("\n"))
+				break
+			}
+		}
+	}
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() && strings.Contains(path, "pinfold") {
+			count["cgroups"]++
+		}
+		return nil
+	})
+	return count
+}
+
+// TestNothingGrows: 8 clients, 200 commands; every answer belongs to its
+// question, and the daemon holds no more than before.
+func TestNothingGrows(t *testing.T) {
+	d := startDaemon(t)
+	project := d.callers(t)[0].project
+	client := api.NewClient(d.socket)
+	defer client.Close()
+	round := func(name string, each int) {
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				for j := range each {
+					want := fmt.Sprintf("%s-%d-%d", name, i, j)
+					got, err := client.Exec(context.Background(), api.ExecRequest{Project: project, Command: fmt.Sprintf("echo %s; exit %d", want, j)})
+					if err != nil || got.Stdout != want+"\n" || got.ExitCode == nil || *got.ExitCode != j {
+						t.Errorf("%s: got %+v, %v", want, got, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	round("warm", 5)
+	var before map[string]int
+	eventually(t, "the warm daemon is at rest", func() bool {
+		last := before
+		before = d.resources(t)
+		time.Sleep(50 * time.Millisecond)
+		return maps.Equal(last, before)
+	})
+	round("run", 25)
+	var after map[string]int
+	eventually(t, "what was there before", func() bool {
+		after = d.resources(t)
+		for what, n := range after {
+			if n > before[what] {
+				t.Logf("%d %s, before %d", n, what, before[what])
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // TestStream: a large output arrives whole, also through a slow pipe.
