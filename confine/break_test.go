@@ -340,3 +340,26 @@ func TestSessionsAreBounded(t *testing.T) {
 		t.Errorf("%d sessions, want at most %d", n, most)
 	}
 }
+
+// TestRootWithoutPidsCgroup: root's processes that nothing can count are not
+// started.
+func TestRootWithoutPidsCgroup(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("is about root")
+	}
+	m := newManager(t)
+	m.pids = pidsRoot{why: errors.New("no cgroup here")}
+	c := callerNamed(t, "root")
+	b := box{m, c, newProject(t, c, c.Home)}
+	r, _, _ := b.request(policy.Grant{}, "true")
+	_, err := m.Run(context.Background(), r)
+	var u *Unavailable
+	if !errors.As(err, &u) || u.Layer != "process limit" || !strings.Contains(u.Error(), "no cgroup here") {
+		t.Errorf("got %v", err)
+	}
+	c = callerNamed(t, testUser)
+	b = box{m, c, newProject(t, c, c.Home)}
+	if r := b.run(t, policy.Grant{}, "echo served"); r.out != "served\n" || r.Receipt.Limits.ProcessesHeld != "rlimit" {
+		t.Errorf("an ordinary user: %+v", r)
+	}
+}
