@@ -150,6 +150,27 @@ func (b *builder) values(vs []Value, quoted bool) {
 	b.alts = out
 }
 
+// copies returns what has been made so far, to go on with in another way. When
+// there are too many ways it is made one.
+func (b *builder) copies() []partial {
+	if len(b.alts)*2 > maxValues {
+		b.collapse()
+	}
+	out := make([]partial, len(b.alts))
+	for i, p := range b.alts {
+		p.glob = slices.Clip(p.glob)
+		out[i] = p
+	}
+	return out
+}
+
+// collapse makes one partial of all, which is any number of unknown fields.
+func (b *builder) collapse() {
+	b.alts = b.alts[:1]
+	b.alts[0] = partial{}
+	b.manyUnknown()
+}
+
 // list adds the elements of "$@" or "${a[@]}": each is a field of its own, the
 // first and last joined with what stands beside them.
 func (b *builder) list(fields []Field, quoted bool) {

@@ -114,6 +114,9 @@ func (c *checker) stmt(s *syntax.Stmt) {
 			c.command(s.Cmd)
 			return
 		}
+		if _, timed := b.Y.Cmd.(*syntax.TimeClause); timed && isPipe(b) {
+			c.doubt(b.Y, "time inside a pipeline, which is a program there")
+		}
 		c.stmt(b.Y)
 		s = b.X
 	}
@@ -234,6 +237,9 @@ func (c *checker) part(part syntax.WordPart) {
 			c.doubt(p, "single quotes inside ${…} inside double quotes or a here-document")
 		}
 	case *syntax.DblQuoted:
+		if p.Dollar {
+			c.doubt(p, "text that is translated before it is used")
+		}
 		c.inQuotes(p, p.Parts)
 	case *syntax.ParamExp:
 		c.param(p)

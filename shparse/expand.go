@@ -15,6 +15,7 @@ func (r *reader) fields(w *syntax.Word, st *state) [][]Field {
 	}
 	words, ok := r.braces(w)
 	if !ok {
+		r.parts(newBuilder(true), w.Parts, st, unquoted) // for what it runs
 		f := Field{Value: Unknown(Any), Many: true, Offset: int(w.Pos().Offset()), End: int(w.End().Offset())}
 		return [][]Field{{f}}
 	}
@@ -93,12 +94,17 @@ func collapse(lists [][]Field) []Field {
 // maxBraces bounds the words that one word may become by brace expansion.
 const maxBraces = 256
 
-// braces expands {a,b} and {1..3}. It is not ok when there are too many words.
+// braces expands {a,b} and {1..3}. It is not ok when there are too many words,
+// or when a name such as $x stands in the word: bash expands braces in the
+// text, so that $x{a,b} is $xa and $xb.
 func (r *reader) braces(w *syntax.Word) (words []*syntax.Word, ok bool) {
-	found := false
+	found, named := false, false
 	for _, part := range w.Parts {
-		if lit, isLit := part.(*syntax.Lit); isLit && strings.Contains(lit.Value, "{") {
-			found = true
+		switch p := part.(type) {
+		case *syntax.Lit:
+			found = found || strings.Contains(p.Value, "{")
+		case *syntax.ParamExp:
+			named = named || p.Short && isName(p.Param.Value)
 		}
 	}
 	if !found {
@@ -106,7 +112,7 @@ func (r *reader) braces(w *syntax.Word) (words []*syntax.Word, ok bool) {
 	}
 	split := &syntax.Word{Parts: append([]syntax.WordPart(nil), w.Parts...)}
 	syntax.SplitBraces(split)
-	if countBraces(split) > maxBraces {
+	if n := countBraces(split); n > maxBraces || n > 1 && named {
 		return nil, false
 	}
 	return expand.Braces(split), true
@@ -163,11 +169,11 @@ func countSequence(b *syntax.BraceExp) int {
 	return ends[1] - ends[0] + 1
 }
 
-// A context is what surrounds a part of a word.
-type context uint8
+// A quoting is what surrounds a part of a word.
+type quoting uint8
 
 const (
-	unquoted context = iota
+	unquoted quoting = iota
 	quoted           // in double quotes
 	document         // the body of a here-document
 	value            // the right side of an assignment
@@ -175,7 +181,7 @@ const (
 )
 
 // text returns the values that a word may have where it is not split.
-func (r *reader) text(w *syntax.Word, st *state, c context) []Value {
+func (r *reader) text(w *syntax.Word, st *state, c quoting) []Value {
 	if w == nil {
 		return []Value{{}}
 	}
@@ -184,7 +190,7 @@ func (r *reader) text(w *syntax.Word, st *state, c context) []Value {
 	return b.single()
 }
 
-func (r *reader) parts(b *builder, parts []syntax.WordPart, st *state, c context) {
+func (r *reader) parts(b *builder, parts []syntax.WordPart, st *state, c quoting) {
 	for i, part := range parts {
 		if !r.step() {
 			b.manyUnknown()
@@ -265,7 +271,7 @@ func onlyLit(w *syntax.Word) (string, bool) {
 }
 
 // literal adds unquoted text, or what stands between the quotes of "…".
-func (r *reader) literal(b *builder, s string, first, more bool, st *state, c context) {
+func (r *reader) literal(b *builder, s string, first, more bool, st *state, c quoting) {
 	switch c {
 	case quoted:
 		b.text(unescape(s, "$`\"\\\n"), true)

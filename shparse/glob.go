@@ -28,27 +28,29 @@ func (r *reader) expandPatterns(fields []Field, st *state) []Field {
 	return out
 }
 
-// matches expands one pattern in each directory that the shell may be in. When
-// nothing matches the pattern stands for itself.
+// matches expands one pattern. When nothing matches it stands for itself.
 func (r *reader) matches(f Field, st *state) []Field {
 	pattern := f.pattern
 	f.pattern = ""
 	r.listed(f, pattern, st)
-	found, ok := []string{}, st.dirs != nil || strings.HasPrefix(pattern, "/")
-	for _, dir := range st.dirs {
-		names, complete := r.glob(dir, pattern)
-		found, ok = append(found, names...), ok && complete
+	dir, ok := "", strings.HasPrefix(pattern, "/")
+	if len(st.dirs) == 1 {
+		dir, ok = st.dirs[0], true
+	}
+	var found []string
+	if ok {
+		found, ok = r.glob(dir, pattern)
 	}
 	if !ok || len(found) > maxMatches {
 		return []Field{unlisted(f, pattern)}
+	}
+	if len(found) == 0 {
+		return []Field{f}
 	}
 	slices.Sort(found)
 	out := make([]Field, 0, len(found))
 	for _, name := range slices.Compact(found) {
 		out = append(out, Field{Value: Text(name), Listed: true, Offset: f.Offset, End: f.End})
-	}
-	if len(out) == 0 || len(st.dirs) > 1 {
-		out = append(out, f)
 	}
 	return out
 }

@@ -20,16 +20,16 @@ func (r *reader) param(b *builder, p *syntax.ParamExp, st *state, inQuotes bool)
 		r.subscript(p.Index, st)
 	}
 	r.slice(p.Slice, st)
+	if p.Repl != nil {
+		r.text(p.Repl.Orig, st, pattern)
+		r.text(p.Repl.With, st, pattern)
+	}
 	switch {
 	case p.Excl:
 		r.indirect(b, p, st, inQuotes)
 	case p.Length:
 		b.unknown(Number, true)
-	case p.Repl != nil:
-		r.text(p.Repl.Orig, st, pattern)
-		r.text(p.Repl.With, st, pattern)
-		r.unknownLike(b, name, all, inQuotes)
-	case p.Slice != nil:
+	case p.Repl != nil, p.Slice != nil:
 		r.unknownLike(b, name, all, inQuotes)
 	case p.Exp != nil:
 		r.operator(b, p, st, inQuotes)
@@ -185,42 +185,70 @@ func (r *reader) operator(b *builder, p *syntax.ParamExp, st *state, inQuotes bo
 
 // alternative adds the expansions that choose between a variable and a word,
 // by whether the variable is set and, with a colon, not empty.
-func (r *reader) alternative(b *builder, p *syntax.ParamExp, st *state, inQuotes, list bool, c context) {
-	words := r.text(p.Exp.Word, st, c)
+func (r *reader) alternative(b *builder, p *syntax.ParamExp, st *state, inQuotes, list bool, c quoting) {
 	v := r.lookup(p.Param.Value, st)
 	if list || p.Index != nil {
 		v = variable{values: []Value{Unknown(Any)}, unset: true}
 	}
-	present, absent := split(v, p.Exp.Op)
-	values := present
+	present, useWord := split(v, p.Exp.Op)
 	switch p.Exp.Op {
 	case syntax.AlternateUnset, syntax.AlternateUnsetOrNull:
-		values = nil
-		if len(present) > 0 {
-			values = words
-		}
-		if absent {
-			values = merge(values, []Value{{}})
+		empty := useWord
+		useWord = len(present) > 0
+		present = nil
+		if empty {
+			present = []Value{{}}
 		}
 	case syntax.ErrorUnset, syntax.ErrorUnsetOrNull:
+		r.text(p.Exp.Word, st, c)
+		useWord = false
 	case syntax.AssignUnset, syntax.AssignUnsetOrNull:
-		if absent {
-			for _, w := range words {
-				r.assign(st, Assign{Name: p.Param.Value, Value: w}, p)
-			}
-			values = merge(values, words)
-			st.set(p.Param.Value, variable{values: values})
-		}
-	default:
-		if absent {
-			values = merge(values, words)
-		}
+		present = r.assignDefault(p, present, useWord, st, c)
+		useWord = false
 	}
 	if list {
+		r.text(p.Exp.Word, st, c)
 		b.manyUnknown()
 		return
 	}
+	r.choose(b, present, useWord, p.Exp.Word, st, inQuotes, c)
+}
+
+// assignDefault gives the variable of ${name:=word} the word, where it is
+// absent, and returns what it then holds.
+func (r *reader) assignDefault(p *syntax.ParamExp, present []Value, absent bool, st *state, c quoting) []Value {
+	words := r.text(p.Exp.Word, st, c)
+	if !absent {
+		return present
+	}
+	for _, w := range words {
+		r.assign(st, Assign{Name: p.Param.Value, Value: w}, p)
+	}
+	values := merge(present, words)
+	st.set(p.Param.Value, variable{values: values})
+	return values
+}
+
+// choose adds one of the values, or the word. Quotes in the word protect it
+// from being split, which values do not have.
+func (r *reader) choose(b *builder, values []Value, useWord bool, w *syntax.Word, st *state, inQuotes bool, c quoting) {
+	if !useWord || !b.split || inQuotes {
+		if words := r.text(w, st, c); useWord {
+			values = merge(values, words)
+		}
+		r.splitValues(b, values, st, inQuotes)
+		return
+	}
+	other := builder{alts: b.copies(), split: true}
+	if w != nil {
+		r.parts(&other, w.Parts, st, unquoted)
+	}
+	if len(values) == 0 {
+		b.alts = other.alts
+		return
+	}
 	r.splitValues(b, values, st, inQuotes)
+	b.alts = append(b.alts, other.alts...)
 }
 
 // split returns the values with which a variable counts as present, and

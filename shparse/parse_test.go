@@ -101,6 +101,7 @@ func TestDoubts(t *testing.T) {
 		"echo ok \u202e; ls":                            true,
 		"ls\u00a0-l":                                    true,
 		"echo 'déjà 文件 🙂'":                              false,
+		"echo $\"a\"":                                   true,
 		"echo ${ ls; }":                                 true,
 		"f.x+y() { ls; }":                               false,
 		"cat <<-EOF\n\tplain text, it's fine\n\tEOF":    false,

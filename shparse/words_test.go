@@ -209,7 +209,7 @@ func TestUnknownWords(t *testing.T) {
 		{`x=1; eval "$y"; args "$x"`, [][]string{{"…"}, {""}}},
 		{`a=(1 2); a[0]=3; args "${a[@]}"`, [][]string{{"……"}}},
 		{`RANDOM=5; args $RANDOM; LINENO=x; args $LINENO`, [][]string{{"…"}, {"…"}}},
-		{`args ${x:-$(ls)}`, [][]string{{"……"}}},
+		{`args ${x:-$(ls)}`, [][]string{{"……"}, {"……"}}},
 		{`mapfile -t a; args "${a[@]}"`, [][]string{{"……"}}},
 		{`args {1..999999}`, [][]string{{"……"}}},
 		{`x=1; while read x; do args $x; done; args $x`, [][]string{{"……"}, {"1"}, {"……"}}},
