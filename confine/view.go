@@ -3,7 +3,7 @@ package confine
 import (
 	"bytes"
 	"debug/elf"
-	"errors"
+
 	"fmt"
 	"os"
 	"path/filepath"
@@ -423,5 +423,3 @@ func environment(c Caller, v View) []string {
 	}
 	return env
 }
-
-var errNoPlace = errors.New("no such place in the session's root")
