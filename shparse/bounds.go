@@ -13,7 +13,7 @@ const (
 	MaxBytes    = 1 << 20 // bytes of text
 	MaxNesting  = 128     // groups, substitutions and compound commands within one another
 	MaxCommands = 20_000  // commands
-	MaxWords    = 120_000 // words, assignments and redirects
+	MaxWords    = 50_000  // words, assignments and redirects
 	// maxGroups bounds what the parser could recurse on, whether nested or
 	// not, since real nesting is only known after parsing: every opening
 	// bracket, backquote and compound keyword, wherever it stands, costs 8;
@@ -23,7 +23,7 @@ const (
 	// the usual way to nest too deeply, before a large stack is made for it.
 	maxOpen = 2000
 	// maxTokens bounds how long parsing takes, whatever the text is: every
-	// character that may end a command costs 4, every blank 1.
+	// character that may end a command costs 4, every blank 2.
 	maxTokens = 300_000
 )
 
@@ -69,7 +69,7 @@ var token = func() (cost [256]uint8) {
 	for _, b := range []byte(";&|\n<>") {
 		cost[b] = 4
 	}
-	cost[' '], cost['\t'] = 1, 1
+	cost[' '], cost['\t'] = 2, 2
 	return cost
 }()
 

@@ -188,9 +188,17 @@ func trace(t testing.TB, shell, text, dir string) (calls [][]string, complaints 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, shell, "-c", text)
+	program, err := exec.LookPath(shell)
+	if err != nil {
+		t.Skip(err)
+	}
+	cmd := exec.CommandContext(ctx, program, "-c", text)
 	cmd.Dir = dir
-	cmd.Env = []string{"HOME=/home/u", "PATH=" + dir + "/../bin", "BASH_ENV=" + dir + "/../env", "LC_ALL=C.UTF-8"}
+	bin := "/../bin" // empty: bash calls its handler
+	if shell != "bash" {
+		bin = "/../programs"
+	}
+	cmd.Env = []string{"HOME=/home/u", "PATH=" + dir + bin, "BASH_ENV=" + dir + "/../env", "LC_ALL=C.UTF-8"}
 	out, err := os.Create(dir + "/../trace")
 	if err != nil {
 		t.Fatal(err)
@@ -226,14 +234,14 @@ func trace(t testing.TB, shell, text, dir string) (calls [][]string, complaints 
 // arena makes the directory that scripts run in, and what traces them.
 func arena(t testing.TB) string {
 	t.Helper()
-	root := files(t, "w/a", "w/b", "w/d/x", "w/d/y", "w/o", "bin/.keep")
+	root := files(t, "w/a", "w/b", "w/d/x", "w/d/y", "w/o", "bin/.keep", "programs/.keep")
 	handler := "command_not_found_handle() { local s; printf -v s '%s\\2' \"$@\"; printf '%s\\1' \"$s\" >&9; return $(( $# % 2 )); }\n"
 	if err := os.WriteFile(filepath.Join(root, "env"), []byte(handler), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"p", "q", "r", "cat"} {
 		script := "#!/bin/sh\ns=$(printf '%s\\2' " + name + " \"$@\")\nprintf '%s\\1' \"$s\" >&9\nexit $(( ($# + 1) % 2 ))\n"
-		if err := os.WriteFile(filepath.Join(root, "bin", name+".sh"), []byte(script), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(root, "programs", name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -350,38 +358,77 @@ func sameCalls(a, b [][]string) bool {
 	return slices.Equal(x, y)
 }
 
-// What bash runs is what was read, on scripts made at random.
-func TestReadingCoversBash(t *testing.T) {
-	dir := arena(t)
-	n := 300
-	if testing.Short() {
-		n = 50
+// choices returns the stream of choices of a seed.
+func choices(seed int) []byte {
+	random := rand.New(rand.NewPCG(uint64(seed), 1))
+	out := make([]byte, 50)
+	for i := range out {
+		out[i] = byte(random.Uint32())
 	}
-	for seed := range n {
-		random := rand.New(rand.NewPCG(uint64(seed), 1))
-		choices := make([]byte, 50)
-		for i := range choices {
-			choices[i] = byte(random.Uint32())
+	return out
+}
+
+// What shells run is what was read, on scripts made at random.
+func TestReadingCoversShells(t *testing.T) {
+	dir := arena(t)
+	n := 80
+	if testing.Short() {
+		n = 30
+	}
+	for _, posix := range []bool{false, true} {
+		for seed := range n {
+			g := generator{choices: choices(seed), posix: posix}
+			compare(t, g.script(), dir, posix)
 		}
-		g := generator{choices: choices}
-		compare(t, g.script(), dir, false)
 	}
 }
 
-// FuzzReadingCoversBash looks for scripts that bash runs otherwise than they
-// were read.
-func FuzzReadingCoversBash(f *testing.F) {
+// FuzzReadingCoversShells looks for scripts that bash or dash run otherwise
+// than they were read.
+func FuzzReadingCoversShells(f *testing.F) {
 	dir := arena(f)
 	for seed := range 20 {
-		random := rand.New(rand.NewPCG(uint64(seed), 2))
-		choices := make([]byte, 50)
-		for i := range choices {
-			choices[i] = byte(random.Uint32())
-		}
-		f.Add(choices)
+		f.Add(choices(1000+seed), seed%2 == 0)
 	}
-	f.Fuzz(func(t *testing.T, choices []byte) {
-		g := generator{choices: choices}
-		compare(t, g.script(), dir, false)
+	f.Fuzz(func(t *testing.T, choices []byte, posix bool) {
+		g := generator{choices: choices, posix: posix}
+		compare(t, g.script(), dir, posix)
 	})
+}
+
+// FuzzMutatedScripts does the same on scripts in which one piece of text, made
+// of characters that matter to shells, was put at some place.
+func FuzzMutatedScripts(f *testing.F) {
+	dir := arena(f)
+	for seed := range 20 {
+		f.Add(choices(2000+seed), uint16(seed*7), uint8(seed))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte, place uint16, piece uint8) {
+		g := generator{choices: choices}
+		compare(t, mutate(g.script(), int(place), int(piece)), dir, false)
+	})
+}
+
+// pieces are what mutations put into scripts.
+var pieces = []string{"'", "\"", "`", "\\", "\\\n", "$", "#", " #", ")", "(", "}", "{", "${x:-", "$(", "<<E\n", "\n", ";", "&", "|", "!", " ! ", "~", "*", "[", "]",
+	"$'", "\nE\n", ";;", "((", "))", "[[", "]]", " in ", " do ", "=", "+=", "\t", "\\\\", "@(", "\\'"}
+
+func mutate(text string, place, piece int) string {
+	place %= len(text) + 1
+	return text[:place] + pieces[piece%len(pieces)] + text[place:]
+}
+
+// Scripts with a piece put into them are read as bash reads them, or refused,
+// or doubted.
+func TestMutatedScripts(t *testing.T) {
+	dir := arena(t)
+	n := 100
+	if testing.Short() {
+		n = 30
+	}
+	random := rand.New(rand.NewPCG(7, 7))
+	for seed := range n {
+		g := generator{choices: choices(5000 + seed)[:20]}
+		compare(t, mutate(g.script(), random.IntN(200), random.IntN(len(pieces))), dir, false)
+	}
 }
