@@ -41,8 +41,10 @@ func connect(socket string) (*api.Client, error) {
 	if err == nil {
 		return client, nil
 	}
-	if !isAbsent(err) {
-		return nil, err
+	if !errors.Is(err, fs.ErrNotExist) {
+		// The machine has a daemon. That it does not answer is no reason to be
+		// served by a lesser one unawares.
+		return nil, fmt.Errorf("the daemon of this machine does not serve: %w; start it, or name another with --socket", err)
 	}
 	client = api.NewClient(api.UserSocket())
 	daemon, err := client.Health(ctx)

@@ -123,30 +123,8 @@ func (s *Server) record(req *api.ExecRequest, p *peer, v verdict) (*job, *failur
 		// Nothing was judged, so that nothing is granted: the zero decision.
 		j.decision = &api.Decision{Verdict: policy.Deny.String(), Risk: policy.High.String(), Rules: []string{}, Reasons: []api.Reason{}, Policy: s.Policy.Hash()}
 	}
-	record := trace.Decided{
-		Run:              j.id,
-		Args:             trace.Args{Command: req.Command},
-		RiskLevel:        j.decision.Risk,
-		ApprovalRequired: refused != nil && refused.Code == api.ApprovalRequired,
-		Approved:         refused == nil,
-		PolicyDecision:   j.decision.Verdict,
-		RiskReason:       riskReason(d),
-		Caller:           trace.Caller{UID: p.uid, GID: p.gid, PID: p.pid, Executable: p.executable},
-		Project:          v.project,
-		Cwd:              v.dir,
-		Text:             j.decision.Text,
-		Rules:            j.decision.Rules,
-		Reasons:          j.decision.Reasons,
-		Grant:            j.grant,
-		Policy:           j.decision.Policy,
-		TimeoutMS:        j.timeout.Milliseconds(),
-	}
-	if refused != nil {
-		record.ErrorType = errorType(refused)
-		record.RiskReason = refused.Message
-	}
 	var err error
-	if j.run, err = s.Trace.Decide(record); err != nil {
+	if j.run, err = s.Trace.Decide(j.decided(req.Command, p, refused)); err != nil {
 		s.Log.Printf("the trace cannot be written: %v", err)
 		return nil, refuse(&api.Error{Code: api.TraceUnavailable, Message: "the decision could not be recorded, so nothing was run", Retryable: true,
 			RecommendedAction: "tell the administrator: the daemon's log says why"})
@@ -159,6 +137,34 @@ func (s *Server) record(req *api.ExecRequest, p *peer, v verdict) (*job, *failur
 		return nil, f
 	}
 	return j, nil
+}
+
+// decided returns the trace's record of the decision; refused says why the
+// command may not run, nil when it may.
+func (j *job) decided(command string, p *peer, refused *api.Error) trace.Decided {
+	d := trace.Decided{
+		Run:            j.id,
+		Args:           trace.Args{Command: command},
+		RiskLevel:      j.decision.Risk,
+		Approved:       refused == nil,
+		PolicyDecision: j.decision.Verdict,
+		RiskReason:     riskReason(&j.verdict.decision),
+		Caller:         trace.Caller{UID: p.uid, GID: p.gid, PID: p.pid, Executable: p.executable},
+		Project:        j.verdict.project,
+		Cwd:            j.verdict.dir,
+		Text:           j.decision.Text,
+		Rules:          j.decision.Rules,
+		Reasons:        j.decision.Reasons,
+		Grant:          j.grant,
+		Policy:         j.decision.Policy,
+		TimeoutMS:      j.timeout.Milliseconds(),
+	}
+	if refused != nil {
+		d.ApprovalRequired = refused.Code == api.ApprovalRequired
+		d.ErrorType = errorType(refused)
+		d.RiskReason = refused.Message
+	}
+	return d
 }
 
 // riskReason returns the first reason with the decision's risk.
