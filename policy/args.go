@@ -46,10 +46,10 @@ func (c *call) has(name string) bool {
 
 func (c *call) hasAny(names []string) bool { return slices.ContainsFunc(names, c.has) }
 
-// readArgs sorts the words after the name by the syntax of the fact. Global
+// readArgs fills c: it sorts the words after the name by the syntax of the fact. Global
 // options are read before a subcommand, whose own syntax reads the rest.
-func readArgs(f *fact, args []shparse.Field) *call {
-	c := &call{fact: f, path: []string{f.path}}
+func readArgs(c *call, f *fact, args []shparse.Field) *call {
+	*c = call{fact: f, path: f.root}
 	p := parser{call: c, fact: f, args: args}
 	for {
 		p.read(len(p.fact.Sub) > 0)
@@ -74,23 +74,23 @@ type parser struct {
 func (p *parser) subcommand() *fact {
 	if len(p.args) == 0 {
 		if p.fact.Bare != "" {
-			p.call.path = append(p.call.path, p.fact.Bare)
+			p.call.path = append(slices.Clip(p.call.path), p.fact.Bare)
 			return p.fact.Sub[p.fact.Bare]
 		}
 		return nil
 	}
 	name, known := p.args[0].Known()
 	if sub := p.fact.Sub[name]; known && !p.args[0].Many && sub != nil {
-		p.call.path = append(p.call.path, name)
+		p.call.path = append(slices.Clip(p.call.path), name)
 		p.args = p.args[1:]
 		return sub
 	}
 	if sub := p.fact.Sub["*"]; sub != nil {
-		p.call.path = append(p.call.path, "*")
+		p.call.path = append(slices.Clip(p.call.path), "*")
 		return sub
 	}
 	p.call.operands = append(p.call.operands, p.args...)
-	p.call.path = append(p.call.path, "?")
+	p.call.path = append(slices.Clip(p.call.path), "?")
 	p.args = nil
 	return nil
 }

@@ -38,10 +38,10 @@ func (exampleFiles) Program(string) (string, error) { return "", nil }
 var exampleEnv = Env{Project: "/project", Dir: ".", Home: "/home/user", Path: []string{"/usr/bin"},
 	Readable: []string{"/usr"}, Writable: []string{"/tmp"}, Files: exampleFiles{}}
 
-// checkExamples decides the examples of all rules and facts.
-func (p *Policy) checkExamples() error {
+// checkRuleExamples decides the examples of rules.
+func (p *Policy) checkRuleExamples(rules []*ruleFile) error {
 	var wrong []error
-	for _, r := range p.rules.all {
+	for _, r := range rules {
 		for _, text := range r.Match {
 			if fired, err := p.fires(r.ID, text); err != nil || !fired {
 				wrong = append(wrong, fmt.Errorf("rule %s: match: %q: the rule does not apply (%v)", r.ID, text, err))
@@ -53,7 +53,7 @@ func (p *Policy) checkExamples() error {
 			}
 		}
 	}
-	return errors.Join(append(wrong, p.checkFactExamples()...)...)
+	return errors.Join(wrong...)
 }
 
 func (p *Policy) fires(id, text string) (bool, error) {

@@ -8,14 +8,16 @@ import (
 
 // An execution is one command that is being judged.
 type execution struct {
-	judge *judge
-	call  *call
-	argv  []shparse.Field
-	dirs  []string
-	stdin shparse.Input
-	in    scope
-	at    where
-	known bool // the fact is about this very program
+	judge  *judge
+	call   *call
+	words  call // what call points to: one allocation for both
+	argv   []shparse.Field
+	dirs   []string
+	stdin  shparse.Input
+	in     scope
+	at     where
+	known  bool // the fact is about this very program
+	inside bool // it is a program in the project
 }
 
 // effects judges everything that the command does by its fact.

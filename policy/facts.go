@@ -2,6 +2,7 @@ package policy
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"sort"
@@ -36,7 +37,8 @@ type fact struct {
 	Allow    []string          `toml:"allow"`    // examples that are allowed when the command is
 	Refuse   []string          `toml:"refuse"`   // examples that are not, even then
 
-	path     string // "git stash list"
+	path     string   // "git stash list"
+	root     []string // path, as the beginning of a call's
 	options  map[string]*option
 	longs    []string // long names, sorted
 	operands []role
@@ -160,10 +162,15 @@ func loadFacts(files fs.FS) (commands map[string]*fact, variables []variableFact
 func decodeStrict(name, text string, into any) error {
 	meta, err := toml.Decode(text, into)
 	if err != nil {
+		var syntax toml.ParseError
+		if errors.As(err, &syntax) {
+			return fmt.Errorf("%s:%d:%d: %s", name, syntax.Position.Line, syntax.Position.Col, syntax.Message)
+		}
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if extra := meta.Undecoded(); len(extra) > 0 {
-		return fmt.Errorf("%s: unknown key %q", name, extra[0].String())
+		key := extra[0][len(extra[0])-1]
+		return fmt.Errorf("%s: unknown key %q", at(Source{name, text}, key), extra[0].String())
 	}
 	return nil
 }
@@ -187,7 +194,7 @@ func (f *fact) index(commands map[string]*fact) error {
 // compile checks a fact and prepares it for reading arguments. A subcommand
 // has the options of its command too.
 func (f *fact) compile(path string, parent *fact) (err error) {
-	f.path = path
+	f.path, f.root = path, []string{path}
 	if !syntaxes[f.Syntax] {
 		return fmt.Errorf("%s: unknown syntax %q", path, f.Syntax)
 	}

@@ -119,13 +119,14 @@ func (j *judge) run(argv []shparse.Field, dirs []string, stdin shparse.Input, in
 		j.opaque()
 		return
 	}
-	base, real := j.resolve(name, dirs)
+	base, real, inside := j.resolve(name, dirs)
 	f := j.policy.facts[base]
 	described := f != nil && real
 	if !described {
-		f = &fact{path: base, Loose: true, Opaque: true, operands: []role{{kind: roleValue, many: true}}}
+		f = &fact{path: base, root: []string{base}, Loose: true, Opaque: true, operands: []role{{kind: roleValue, many: true}}}
 	}
-	x := &execution{judge: j, call: readArgs(f, argv[1:]), argv: argv, dirs: dirs, stdin: stdin, in: in, at: at, known: described}
+	x := &execution{judge: j, argv: argv, dirs: dirs, stdin: stdin, in: in, at: at, known: described, inside: inside}
+	x.call = readArgs(&x.words, f, argv[1:])
 	j.verdicts(x, base, name)
 	x.effects()
 	j.allow(base, name, x)
@@ -133,20 +134,34 @@ func (j *judge) run(argv []shparse.Field, dirs []string, stdin shparse.Input, in
 
 // verdicts applies the rules that name the command, whatever its effects.
 func (j *judge) verdicts(x *execution, base, name string) {
-	spoken := false
-	for _, r := range j.policy.rules.byCommand[base] {
+	spoken := j.named(x, base)
+	kind := "?"
+	if x.known || x.inside {
+		kind = "*"
+	}
+	if spoken = j.named(x, kind) || spoken; spoken || j.policy.fallback == nil {
+		return
+	}
+	fallback := j.policy.fallback
+	if !x.known {
+		fallback = j.policy.stranger
+	}
+	j.foundNamed(fallback, x.call.title(name), x.at)
+}
+
+// named applies the rules for a name, and reports whether there was one.
+func (j *judge) named(x *execution, name string) (spoken bool) {
+	for _, r := range j.policy.rules.byCommand[name] {
 		if r.effects != 0 || !r.speaksOf(x.call) {
 			continue
 		}
-		if r.Verdict == Allow && !x.known {
+		if r.Verdict == Allow && !x.known && name != "*" {
 			continue // nothing is known of it, or it is another program of that name
 		}
 		spoken = true
 		j.found(r, "", x.at)
 	}
-	if !spoken {
-		j.foundNamed(j.policy.fallback, x.call.title(name), x.at)
-	}
+	return spoken
 }
 
 // effect applies the rules that are about an effect, and takes what it needs

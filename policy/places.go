@@ -18,6 +18,11 @@ type placesFile struct {
 	Git       []string `toml:"git"`       // paths at any depth in a git directory
 }
 
+// any reports whether anything is listed.
+func (f *placesFile) any() bool {
+	return len(f.Readable)+len(f.Null)+len(f.Devices)+len(f.Protected)+len(f.Git) > 0
+}
+
 type places struct {
 	placesFile
 	protected map[string][]string // first component of a protected path → what follows it

@@ -31,26 +31,28 @@ func (j *judge) follow(full string) (string, Kind, error) {
 	return t.real, t.kind, t.err
 }
 
-// resolve returns the name by which facts and rules know the command, and
-// whether it is the system's program or builtin of that name, not another
-// that is called alike.
-func (j *judge) resolve(name string, dirs []string) (base string, real bool) {
+// resolve returns the name by which facts and rules know the command, whether
+// it is the system's program or builtin of that name, not another that is
+// called alike, and whether it lies in the project.
+func (j *judge) resolve(name string, dirs []string) (base string, real, inside bool) {
 	if !strings.Contains(name, "/") {
-		return name, !j.lookup(name).inside
+		inside = j.lookup(name).inside
+		return name, !inside, inside
 	}
 	base = path.Base(name)
 	full := name
 	if !path.IsAbs(name) {
 		if len(dirs) != 1 {
-			return base, false
+			return base, false, false
 		}
 		full = dirs[0] + "/" + name
 	}
 	if !slices.Contains(j.env.Path, path.Dir(full)) && !slices.Contains(systemDirs, path.Dir(full)) {
-		return base, false
+		to, _, err := j.follow(full)
+		return base, false, err == nil && within(j.env.Project, to)
 	}
 	p := j.inspect(full)
-	return base, p.real != "" && !p.inside
+	return base, p.real != "" && !p.inside, p.inside
 }
 
 // systemDirs are where programs lie that everybody names by their paths.

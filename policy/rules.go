@@ -10,7 +10,7 @@ import (
 type ruleFile struct {
 	ID         string   `toml:"id"`
 	Verdict    Verdict  `toml:"verdict"`
-	Command    []string `toml:"command"`    // names of commands; none means whatever the command
+	Command    []string `toml:"command"`    // names of commands; "*" is any that is known, "?" any that is not; none means whatever the command
 	Subcommand []string `toml:"subcommand"` // "stash list": one of these, or below one of them
 	Options    []string `toml:"options"`    // all of these, by their long names, however they are spelled
 	Effect     []string `toml:"effect"`     // one of these
@@ -60,12 +60,19 @@ func compileRules(files []*ruleFile) (set ruleSet, err error) {
 			}
 		}
 	}
-	for _, id := range []string{ruleDefault, ruleUnread} {
-		if !seen[id] {
-			return set, fmt.Errorf("rule %s is missing", id)
-		}
+	if !seen[ruleUnread] {
+		return set, fmt.Errorf("rule %s is missing", ruleUnread)
 	}
 	return set, nil
+}
+
+// files returns the rules as they were written.
+func (s *ruleSet) files() []*ruleFile {
+	out := make([]*ruleFile, 0, len(s.all))
+	for _, r := range s.all {
+		out = append(out, &r.ruleFile)
+	}
+	return out
 }
 
 // byID returns the rule of that name, or nil.

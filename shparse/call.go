@@ -29,7 +29,7 @@ func (r *reader) call(c *syntax.CallExpr, st *state) outcome {
 
 // argvs returns the lists of words that a command may be run with.
 func (r *reader) argvs(words []*syntax.Word, st *state) [][]Field {
-	plain := make([]Field, 0, len(words))
+	plain := r.newFields(len(words))
 	for i, w := range words {
 		if lit, ok := onlyLiteral(w); ok {
 			plain = append(plain, Field{Value: Text(lit), Offset: int(w.Pos().Offset()), End: int(w.End().Offset())})
@@ -42,6 +42,25 @@ func (r *reader) argvs(words []*syntax.Word, st *state) [][]Field {
 		return argvs
 	}
 	return [][]Field{plain}
+}
+
+// newFields returns room for n fields, cut from a larger piece: a script has
+// many commands of few words.
+func (r *reader) newFields(n int) []Field {
+	if len(r.fieldRoom)+n > cap(r.fieldRoom) {
+		r.fieldRoom = make([]Field, 0, max(n, min(2*cap(r.fieldRoom), 256), 8))
+	}
+	at := len(r.fieldRoom)
+	r.fieldRoom = r.fieldRoom[:at+n]
+	return r.fieldRoom[at : at : at+n]
+}
+
+func (r *reader) newCommand() *Command {
+	if len(r.commandRoom) == cap(r.commandRoom) {
+		r.commandRoom = make([]Command, 0, max(min(2*cap(r.commandRoom), 128), 2))
+	}
+	r.commandRoom = r.commandRoom[:len(r.commandRoom)+1]
+	return &r.commandRoom[len(r.commandRoom)-1]
 }
 
 // prefix reads the assignments before a command.
@@ -168,7 +187,8 @@ func (r *reader) invoke(c *syntax.CallExpr, argv []Field, prefix []Assign, st *s
 		}
 		return both(st)
 	}
-	cmd := &Command{Argv: argv, Vars: prefix, Dirs: st.dirs, Stdin: st.stdin, Offset: int(c.Pos().Offset()), End: int(c.End().Offset())}
+	cmd := r.newCommand()
+	*cmd = Command{Argv: argv, Vars: prefix, Dirs: st.dirs, Stdin: st.stdin, Offset: int(c.Pos().Offset()), End: int(c.End().Offset())}
 	name, known := argv[0].Known()
 	if !known || argv[0].Many {
 		r.emit(cmd)

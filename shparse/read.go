@@ -14,6 +14,9 @@ type reader struct {
 	steps  *int
 	over   bool // the steps are used up, and a doubt says so
 
+	fieldRoom   []Field
+	commandRoom []Command
+
 	within   *[2]int // the place of the word whose text is being read as code
 	called   map[*syntax.Stmt]bool
 	defined  []definition
