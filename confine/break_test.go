@@ -3,7 +3,9 @@ package confine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -247,30 +249,50 @@ func TestManyAtOnce(t *testing.T) {
 
 type counts struct{ fds, children, mounts, cgroups int }
 
-// census counts what could leak: descriptors of the daemon, processes of this
-// machine that are keepers or inits, mounts, cgroups.
+// census counts what could leak: descriptors of the daemon, processes beneath
+// it, mounts, cgroups of its own.
 func census(t *testing.T) counts {
 	t.Helper()
-	var c counts
+	c := counts{children: descendants()}
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.fds = len(fds)
-	procs, _ := os.ReadDir("/proc")
-	for _, p := range procs {
-		line, _ := os.ReadFile("/proc/" + p.Name() + "/cmdline")
-		if strings.HasPrefix(string(line), "pinfold-keeper") {
-			c.children++
-		}
-	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	c.mounts = strings.Count(string(mounts), "\n")
 	if r := findPidsRoot(); r.dir != "" {
-		entries, _ := os.ReadDir(r.dir)
-		c.cgroups = len(entries)
+		own, _ := filepath.Glob(filepath.Join(r.dir, fmt.Sprintf("%s%d-*", cgroupPrefix, os.Getpid())))
+		c.cgroups = len(own)
 	}
 	return c
+}
+
+// descendants counts the processes beneath this one.
+func descendants() int {
+	parent := map[int]int{}
+	procs, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, p := range procs {
+		line, _ := os.ReadFile(p)
+		var pid, ppid int
+		var state string
+		// the name, in parentheses, may hold anything
+		_, rest, _ := strings.Cut(string(line), ") ")
+		if _, err := fmt.Sscan(rest, &state, &ppid); err == nil {
+			fmt.Sscan(string(line), &pid)
+			parent[pid] = ppid
+		}
+	}
+	n := 0
+	for pid := range parent {
+		for up := parent[pid]; up != 0; up = parent[up] {
+			if up == os.Getpid() {
+				n++
+				break
+			}
+		}
+	}
+	return n
 }
 
 // TestCloseLeavesNothing: after Close there is no process, mount, cgroup or

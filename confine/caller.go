@@ -23,12 +23,17 @@ type Caller struct {
 // not start goroutines that depend on it. Where the daemon is not root, or the
 // caller is root, it just runs f.
 //
-// It fails without running f when the kernel refuses the ids.
+// It fails without running f when the kernel refuses the ids. It may be nested
+// for the same caller.
 func (c Caller) Do(f func() error) error {
 	if os.Geteuid() != 0 || c.UID == 0 {
 		return f()
 	}
 	runtime.LockOSThread()
+	if fsuid() == c.UID { // nested: the outer one gives the ids back
+		defer runtime.UnlockOSThread()
+		return f()
+	}
 	own, err := unix.Getgroups()
 	if err == nil {
 		err = setFileIDs(c.UID, c.GID, c.Groups)
@@ -77,6 +82,12 @@ func setFSID(call uintptr, id uint32) error {
 		return unix.EPERM
 	}
 	return nil
+}
+
+// fsuid reads the calling thread's file system uid: -1 is no valid id to set.
+func fsuid() uint32 {
+	id, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, ^uintptr(0), 0, 0)
+	return uint32(id)
 }
 
 // setGroups sets the supplementary groups of the calling thread.

@@ -2,6 +2,7 @@ package confine
 
 import (
 	"bufio"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -23,6 +24,11 @@ type pidsRoot struct {
 }
 
 const cgroupPrefix = "pinfold-"
+
+// cgroupName is a new name, which tells whose the cgroup is.
+func cgroupName() string {
+	return fmt.Sprintf("%s%d-%s", cgroupPrefix, os.Getpid(), rand.Text())
+}
 
 // findPidsRoot finds a hierarchy with the pids controller in which this process
 // may make cgroups: v1, or v2 where the daemon's own cgroup was delegated.
@@ -100,8 +106,8 @@ func parseCgroupMount(line string) (cgroupMount, bool) {
 }
 
 func pidsV1(dir string) (pidsRoot, error) {
-	probe := filepath.Join(dir, cgroupPrefix+"probe")
-	if err := os.Mkdir(probe, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+	probe := filepath.Join(dir, cgroupName())
+	if err := os.Mkdir(probe, 0o755); err != nil {
 		return pidsRoot{}, err
 	}
 	return pidsRoot{dir: dir, held: "pids-cgroup-v1"}, os.Remove(probe)
@@ -135,12 +141,14 @@ func pidsV2(dir string) (pidsRoot, error) {
 	return pidsRoot{dir: dir, held: "pids-cgroup-v2"}, nil
 }
 
-// sweep removes the empty cgroups that a killed daemon left. One that is in use
-// is busy, and stays.
+// sweep removes the cgroups of daemons that are no more.
 func (r pidsRoot) sweep() {
 	left, _ := filepath.Glob(filepath.Join(r.dir, cgroupPrefix+"*"))
 	for _, dir := range left {
-		os.Remove(dir)
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix), "-")
+		if _, err := os.Stat(filepath.Join("/proc", pid)); errors.Is(err, os.ErrNotExist) {
+			os.Remove(dir)
+		}
 	}
 }
 
@@ -148,11 +156,11 @@ func (r pidsRoot) sweep() {
 type pidsCgroup struct{ dir string }
 
 // add makes a cgroup for at most max tasks and moves the process into it.
-func (r pidsRoot) add(name string, pid, max int) (*pidsCgroup, error) {
+func (r pidsRoot) add(pid, max int) (*pidsCgroup, error) {
 	if r.dir == "" {
 		return nil, r.why
 	}
-	g := &pidsCgroup{filepath.Join(r.dir, cgroupPrefix+name)}
+	g := &pidsCgroup{filepath.Join(r.dir, cgroupName())}
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		return nil, err
 	}

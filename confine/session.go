@@ -2,7 +2,6 @@ package confine
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -100,7 +99,7 @@ func (s *session) start() error {
 		unix.Wait4(pid, &status, 0, nil)
 	}()
 	if s.caller.UID == 0 {
-		s.cgroup, err = s.m.pids.add(rand.Text(), pid, s.m.limits.Processes+ownProcesses)
+		s.cgroup, err = s.m.pids.add(pid, s.m.limits.Processes+ownProcesses)
 		if err != nil {
 			err = &Unavailable{Layer: "process limit", Err: fmt.Errorf("root's processes can only be counted by a pids cgroup: %w", err),
 				Fix: "mount the pids cgroup controller, or run as a user that is not root"}
