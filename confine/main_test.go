@@ -365,3 +365,30 @@ func owner(st os.FileInfo) (uid, gid uint32) {
 }
 
 func scan(s string, n *int) (int, error) { return fmt.Sscan(s, n) }
+
+// TestSiteRoots: what the site shows besides can be read, or written too, and
+// nothing more; the next command after a change sees the change.
+func TestSiteRoots(t *testing.T) {
+	each(t, func(t *testing.T, b box) {
+		shown, shared := newProject(t, b.caller, b.caller.Home), newProject(t, b.caller, b.caller.Home)
+		writeFile(t, b.caller, shown+"/file", "shown\n", 0o644)
+		text := `read x < ` + shown + `/file; echo "$x"; echo x > ` + shown + `/new; echo x > ` + shared + `/new && echo written`
+		if r := b.run(t, widest, text); r.out != "\n" {
+			t.Errorf("before: %+v", r)
+		}
+		b.m.SetRoots([]string{shown, "/etc", "/no/such"}, []string{shared, b.caller.Home, "/"})
+		defer b.m.SetRoots(nil, nil)
+		for _, g := range []policy.Grant{{}, widest} {
+			if r := b.run(t, g, text); r.out != "shown\nwritten\n" {
+				t.Errorf("after: %+v", r)
+			}
+		}
+		if r := b.run(t, policy.Grant{}, "echo x > file"); r.ExitCode == 0 {
+			t.Error("a writable root above the project made it writable")
+		}
+		v, err := b.m.View(b.caller, b.project)
+		if err != nil || !slices.Contains(v.Readable, shown) || !slices.Contains(v.Writable, shared) || slices.Contains(v.Writable, b.caller.Home) {
+			t.Errorf("view: %+v %v", v, err)
+		}
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -73,6 +74,7 @@ type Manager struct {
 	mu       sync.Mutex
 	sessions map[sessionKey]*session
 	making   map[sessionKey]chan struct{}
+	site     roots
 	closed   bool
 	sweeper  *time.Ticker
 	stop     chan struct{}
@@ -178,12 +180,24 @@ func (m *Manager) Sessions() int {
 func (m *Manager) View(c Caller, project string) (View, error) {
 	m.mu.Lock()
 	s := m.sessions[sessionKey{c.UID, project}]
+	site := m.site
 	m.mu.Unlock()
-	if s != nil {
+	if s != nil && s.site.equal(site) {
 		return s.base.view, nil
 	}
-	v, _, err := viewOf(c, project)
+	v, _, err := viewOf(c, project, site)
 	return v, err
+}
+
+// SetRoots names directories of the host, absolute, that every command sees
+// besides: readable ones, and writable ones that it may write too. One that does
+// not exist, that lies in the project or where the new root has something of its
+// own, or a writable one above the project or the home, is left out; View tells
+// which are there. Sessions with other roots are renewed at their next command.
+func (m *Manager) SetRoots(readable, writable []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.site = roots{slices.Clone(readable), slices.Clone(writable)}
 }
 
 // Close ends every run and every session. No run can be started afterwards.
@@ -253,7 +267,7 @@ func (m *Manager) acquire(c Caller, project string) (*session, error) {
 			return nil, &Unavailable{Layer: "keeper", Err: errClosed}
 		}
 		if s := m.sessions[key]; s != nil {
-			if s.usable() && s.root.Dev == root.Dev && s.root.Ino == root.Ino && s.caller.same(c) {
+			if s.usable() && s.root.Dev == root.Dev && s.root.Ino == root.Ino && s.caller.same(c) && s.site.equal(m.site) {
 				s.active++
 				s.used = time.Now()
 				m.mu.Unlock()
@@ -275,9 +289,10 @@ func (m *Manager) acquire(c Caller, project string) (*session, error) {
 		}
 		making := make(chan struct{})
 		m.making[key] = making
+		site := m.site
 		m.mu.Unlock()
 
-		s, err := newSession(m, c, project, root)
+		s, err := newSession(m, c, project, root, site)
 		m.mu.Lock()
 		delete(m.making, key)
 		close(making)

@@ -114,6 +114,8 @@ func (p *plan) places(s *session, g policy.Grant, whole bool) {
 				rights |= rightWrite
 				clear |= attrRO
 			}
+		case placeShared:
+			rights |= rightWrite
 		case placeScratch:
 			// a rule on a directory above the project would be one on the
 			// project: not unless that is granted anyway

@@ -39,6 +39,7 @@ type session struct {
 	caller  Caller
 	project string
 	root    unix.Stat_t // of the project when the session was made
+	site    roots
 	base    *base
 	env     []string
 	held    string // what holds the number of processes
@@ -65,16 +66,16 @@ type session struct {
 }
 
 // newSession starts a keeper and waits for its root.
-func newSession(m *Manager, c Caller, project string, root unix.Stat_t) (*session, error) {
+func newSession(m *Manager, c Caller, project string, root unix.Stat_t, site roots) (*session, error) {
 	cache, err := m.cacheDir(c, project)
 	if err != nil {
 		return nil, err
 	}
-	b, err := newBase(c, project, cache, m.shell)
+	b, err := newBase(c, project, cache, site, m.shell)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{m: m, caller: c, project: project, root: root, base: b, env: environment(c, b.view),
+	s := &session{m: m, caller: c, project: project, root: root, site: site, base: b, env: environment(c, b.view),
 		held: "rlimit", pidfd: -1, projectFD: -1, spares: make(chan *spare, C.RUNS_MAX), dead: make(chan struct{})}
 	if err := s.start(); err != nil {
 		s.abort()

@@ -26,6 +26,8 @@ type View struct {
 	Path     []string // PATH inside, in order
 	Readable []string // roots outside the project that are shown
 	Writable []string // roots outside the project that every command may write
+
+	site roots // those of the site that exist
 }
 
 // systemTrees are shown as the host has them, read-only.
@@ -70,24 +72,54 @@ func homeOf(c Caller) string {
 	if !filepath.IsAbs(home) || home == "/" {
 		return "/home/user"
 	}
-	for _, top := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix", "/etc", "/dev", "/proc", "/sys", "/run", "/tmp", "/var/tmp", "/.pinfold"} {
-		if within(home, top) {
-			return "/home/user"
-		}
+	if slices.ContainsFunc(ownTops, func(top string) bool { return within(home, top) }) {
+		return "/home/user"
 	}
 	return home
 }
+
+// ownTops are the directories that the new root has of its own.
+var ownTops = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc", "/dev", "/proc",
+	"/sys", "/run", "/tmp", "/var/tmp", "/.pinfold"}
 
 // within reports whether path is dir or lies beneath it; both are clean.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
 }
 
-// viewOf finds what there is of the toolchains, with the caller's rights.
-func viewOf(c Caller, project string) (View, []string, error) {
+// roots are directories of the host that the site shows besides.
+type roots struct{ readable, writable []string }
+
+func (r roots) equal(o roots) bool {
+	return slices.Equal(r.readable, o.readable) && slices.Equal(r.writable, o.writable)
+}
+
+// existing leaves the directories that the caller can reach and that do not
+// stand in the way of anything: what the new root has of its own, or a writable
+// one above the project or the home, which would make those writable too.
+func (r roots) existing(c Caller, home, project string) roots {
+	keep := func(list []string, writable bool) []string {
+		var kept []string
+		for _, dir := range list {
+			real, err := filepath.EvalSymlinks(dir)
+			taken := slices.ContainsFunc(ownTops, func(top string) bool { return within(real, top) || within(top, real) })
+			above := within(home, real) || within(project, real)
+			if err == nil && isDir(real) && !taken && !within(real, project) && !(writable && above) {
+				kept = append(kept, real)
+			}
+		}
+		return kept
+	}
+	return roots{keep(r.readable, false), keep(r.writable, true)}
+}
+
+// viewOf finds what there is of the toolchains and the site's roots, with the
+// caller's rights.
+func viewOf(c Caller, project string, site roots) (View, []string, error) {
 	v := View{Home: homeOf(c)}
 	var tools []string
 	err := c.Do(func() error {
+		site = site.existing(c, v.Home, project)
 		for _, t := range homeTools {
 			if isDir(filepath.Join(c.Home, t)) && !within(project, filepath.Join(c.Home, t)) {
 				tools = append(tools, t)
@@ -131,6 +163,10 @@ func viewOf(c Caller, project string) (View, []string, error) {
 			v.Writable = append(v.Writable, s)
 		}
 	}
+	v.Readable = append(v.Readable, site.readable...)
+	v.Readable = append(v.Readable, site.writable...)
+	v.Writable = append(v.Writable, site.writable...)
+	v.site = site
 	return v, tools, nil
 }
 
@@ -158,6 +194,7 @@ const (
 	placeDev                      // device nodes
 	placeScratch                  // written by every command
 	placeHome                     // the home itself
+	placeShared                   // a directory of the site's that every command may write
 	placeProject
 )
 
@@ -202,8 +239,8 @@ func (b *base) tmpfs(path, options string, attr uint64) {
 
 // newBase plans the root of a session. Everything is read-only and noexec but
 // what the comments say; a command's own plan loosens that in its own copy.
-func newBase(c Caller, project, cache string, shell shell) (*base, error) {
-	view, tools, err := viewOf(c, project)
+func newBase(c Caller, project, cache string, site roots, shell shell) (*base, error) {
+	view, tools, err := viewOf(c, project, site)
 	if err != nil {
 		return nil, err
 	}
@@ -225,6 +262,12 @@ func newBase(c Caller, project, cache string, shell shell) (*base, error) {
 		b.places = append(b.places, place{s, placeScratch})
 	}
 	b.home(c, project, cache, tools)
+	for _, dir := range view.site.readable {
+		b.bind(dir, dir, attrRO|attrNoexec, placeRead)
+	}
+	for _, dir := range view.site.writable {
+		b.bind(dir, dir, attrNoexec, placeShared)
+	}
 	b.pinParents(project)
 	b.bind(project, project, attrRO|attrNoexec, placeProject)
 	// last: nothing more is made in them
