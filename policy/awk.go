@@ -16,6 +16,8 @@ func (x *execution) awk(text string, f shparse.Field) {
 		switch {
 		case t.kind == awkWord && t.text == "system":
 			x.asked("system of awk, which runs a shell", at)
+		case t.kind == awkWord && t.text == "ARGV":
+			x.asked("the list of files of awk, which the program may change", at)
 		case t.kind == awkWord && (t.text == "print" || t.text == "printf"):
 			printing = depth
 		case t.text == "(" && t.kind == awkMark, t.text == "[" && t.kind == awkMark:
@@ -59,9 +61,7 @@ func (x *execution) awkFile(after []awkToken, f shparse.Field, writes bool) {
 	single := len(after) > 0 && after[0].kind == awkString &&
 		(len(after) == 1 || after[1].kind == awkMark && strings.Contains(";\n})", after[1].text))
 	if !single {
-		if writes {
-			x.asked("awk writes to a file whose name is not known", x.span(f))
-		}
+		x.asked("awk opens a file whose name is not known", x.span(f))
 		return
 	}
 	name := after[0].text

@@ -87,27 +87,47 @@ func (r *reader) trap(args []Field, st *state, at syntax.Node) {
 	r.deferred = append(r.deferred, trap{s.stmts, st.copy(), within})
 }
 
-// setBuiltin follows "set -- args".
-func (r *reader) setBuiltin(args []Field, st *state) {
-	for i, f := range args {
-		s, known := f.Known()
-		if !known || f.Many {
+// harmless are the options of set that change nothing of how text is read.
+var harmless = map[string]bool{
+	"errexit": true, "nounset": true, "xtrace": true, "pipefail": true, "verbose": true, "noglob": true, "noclobber": true,
+	"errtrace": true, "functrace": true, "allexport": true, "hashall": true, "monitor": true, "notify": true, "onecmd": true,
+}
+
+// setBuiltin follows "set -- args" and doubts options that change how the
+// shell reads.
+func (r *reader) setBuiltin(args []Field, st *state, at syntax.Node) {
+	for i := 0; i < len(args); i++ {
+		s, known := args[i].Known()
+		switch {
+		case !known || args[i].Many:
 			st.args, st.argsKnown = nil, false
 			return
-		}
-		if s == "--" || s == "-" || s != "" && s[0] != '-' && s[0] != '+' {
-			rest := args[i:]
-			if s == "--" || s == "-" {
-				rest = args[i+1:]
-			}
-			zero := Field{Value: Unknown(Any)}
-			if len(st.args) > 0 {
-				zero = st.args[0]
-			}
-			st.args, st.argsKnown = append([]Field{zero}, rest...), true
+		case s == "--" || s == "-":
+			r.setArgs(args[i+1:], st)
+			return
+		case s == "" || s[0] != '-' && s[0] != '+':
+			r.setArgs(args[i:], st)
 			return
 		}
+		if strings.Trim(s[1:], "euxvfCETahmbto") != "" {
+			r.doubt(Unmodeled, at, "sets a mode of the shell that changes how it reads")
+		}
+		if strings.HasSuffix(s, "o") && i+1 < len(args) {
+			i++
+			if name, known := args[i].Known(); !known || !harmless[name] {
+				r.doubt(Unmodeled, at, "sets a mode of the shell that changes how it reads")
+			}
+		}
 	}
+}
+
+// setArgs replaces the positional parameters.
+func (r *reader) setArgs(rest []Field, st *state) {
+	zero := Field{Value: Unknown(Any)}
+	if len(st.args) > 0 {
+		zero = st.args[0]
+	}
+	st.args, st.argsKnown = append([]Field{zero}, rest...), true
 }
 
 // unset forgets variables and functions.
@@ -172,9 +192,9 @@ func (r *reader) declareAssign(a *syntax.Assign, flags, command string, st *stat
 			return
 		}
 	}
-	if strings.Contains(flags, "i") {
-		for _, v := range r.text(a.Value, st, value) {
-			r.expression(v, a, st, 0)
+	for _, v := range r.text(a.Value, st, value) {
+		if strings.ContainsAny(flags, "iaA") || strings.HasPrefix(v.Literal(), "(") {
+			r.expression(v, a, st, 0) // evaluated, or read again as elements
 		}
 	}
 	r.assignment(a, st, false, command)

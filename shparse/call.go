@@ -256,7 +256,7 @@ func (r *reader) builtin(name string, argv []Field, prefix []Assign, st *state, 
 		r.doubt(Code, at, "runs the commands in a file")
 		st.forget()
 	case "set":
-		r.setBuiltin(args, st)
+		r.setBuiltin(args, st, at)
 	case "shift":
 		st.args, st.argsKnown = shifted(args, st)
 	case "unset":
@@ -298,11 +298,12 @@ func (r *reader) cd(args []Field, prefix []Assign, st *state) outcome {
 		}
 	}
 	operand := Value{}
-	found := false
+	found, physical := false, false
 	for _, f := range args {
 		s, known := f.Known()
 		if known && !f.Many && !found && len(s) > 1 && s[0] == '-' {
-			continue // options: -P differs only where symlinks are, which paths are judged through
+			physical = physical || strings.Contains(s, "P")
+			continue
 		}
 		if f.Many || found {
 			st.dirs = nil
@@ -314,7 +315,9 @@ func (r *reader) cd(args []Field, prefix []Assign, st *state) outcome {
 		operand = widenOne(r.lookup("HOME", st).values)
 	}
 	exists := true
-	st.dirs, exists = r.enter(operand, st.dirs)
+	if st.dirs, exists = r.enter(operand, st.dirs); physical && strings.Contains(operand.Literal(), "..") {
+		st.dirs = nil // ".." is where a symlink leads
+	}
 	if !exists {
 		fail.odds = st.odds
 	}

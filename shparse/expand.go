@@ -207,7 +207,7 @@ func (r *reader) parts(b *builder, parts []syntax.WordPart, st *state, c quoting
 			r.param(b, p, st, c == quoted || c == document)
 		case *syntax.CmdSubst:
 			r.stmts(p.Stmts, r.subshell(st, Input{}))
-			b.unknown(Any, c == quoted || c == document)
+			b.values(r.output(p.Stmts, st), c == quoted || c == document)
 		case *syntax.ArithmExp:
 			r.arithm(p.X, st)
 			b.unknown(Number, true)

@@ -20,9 +20,9 @@ func (r *reader) param(b *builder, p *syntax.ParamExp, st *state, inQuotes bool)
 		r.subscript(p.Index, st)
 	}
 	r.slice(p.Slice, st)
+	var from, to []Value
 	if p.Repl != nil {
-		r.text(p.Repl.Orig, st, pattern)
-		r.text(p.Repl.With, st, pattern)
+		from, to = r.text(p.Repl.Orig, st, pattern), r.text(p.Repl.With, st, pattern)
 	}
 	switch {
 	case p.Excl:
@@ -30,7 +30,13 @@ func (r *reader) param(b *builder, p *syntax.ParamExp, st *state, inQuotes bool)
 	case p.Length:
 		b.unknown(Number, true)
 	case p.Repl != nil, p.Slice != nil:
-		r.unknownLike(b, name, all, inQuotes)
+		if all || name == "@" || name == "*" || p.Index != nil {
+			r.unknownLike(b, name, all, inQuotes)
+		} else if values := r.lookup(name, st).values; p.Repl != nil {
+			r.splitValues(b, replacedIn(values, p.Repl, from, to), st, inQuotes)
+		} else {
+			r.splitValues(b, sliced(values, p.Slice), st, inQuotes)
+		}
 	case p.Exp != nil:
 		r.operator(b, p, st, inQuotes)
 	case name == "@" || name == "*":
@@ -152,6 +158,9 @@ func (r *reader) indirect(b *builder, p *syntax.ParamExp, st *state, inQuotes bo
 	}
 	if p.Exp != nil {
 		r.text(p.Exp.Word, st, quoted)
+		if p.Exp.Op == syntax.AssignUnset || p.Exp.Op == syntax.AssignUnsetOrNull {
+			r.doubt(Unmodeled, p, "assigns a variable through another")
+		}
 	}
 	b.unknown(Any, inQuotes)
 }
@@ -175,11 +184,15 @@ func (r *reader) operator(b *builder, p *syntax.ParamExp, st *state, inQuotes bo
 		r.unknownLike(b, name, list, inQuotes)
 	default:
 		arg := r.text(p.Exp.Word, st, pattern)
-		if list || p.Index != nil {
+		values := r.lookup(name, st).values
+		switch {
+		case list || p.Index != nil:
 			r.unknownLike(b, name, list, inQuotes)
-			return
+		case op == syntax.UpperAll || op == syntax.LowerAll || op == syntax.UpperFirst || op == syntax.LowerFirst:
+			r.splitValues(b, cased(values, op), st, inQuotes)
+		default:
+			r.splitValues(b, trimmed(values, op, arg), st, inQuotes)
 		}
-		b.values(r.trimmed(r.lookup(name, st), op, arg), inQuotes)
 	}
 }
 
@@ -278,35 +291,6 @@ func (r *reader) splitValues(b *builder, values []Value, st *state, inQuotes boo
 		values = merge(nonEmpty(values), []Value{Unknown(Any)})
 	}
 	b.values(values, inQuotes)
-}
-
-// trimmed returns what ${name%pattern} and its kin make of a variable.
-func (r *reader) trimmed(v variable, op syntax.ParExpOperator, arg []Value) []Value {
-	if len(arg) != 1 || len(v.values) == 0 {
-		return []Value{Unknown(Any)}
-	}
-	cut, known := arg[0].Known()
-	if !known || strings.ContainsAny(cut, "*?[\\") {
-		return []Value{Unknown(Any)}
-	}
-	var out []Value
-	for _, x := range v.values {
-		s, known := x.Known()
-		switch {
-		case !known && (op == syntax.RemSmallSuffix || op == syntax.RemLargeSuffix) && strings.HasSuffix(x.Suffix(), cut):
-			x.text = strings.TrimSuffix(x.text, cut)
-			out = append(out, x)
-		case !known:
-			return []Value{Unknown(Any)}
-		case op == syntax.RemSmallSuffix || op == syntax.RemLargeSuffix:
-			out = append(out, Text(strings.TrimSuffix(s, cut)))
-		case op == syntax.RemSmallPrefix || op == syntax.RemLargePrefix:
-			out = append(out, Text(strings.TrimPrefix(s, cut)))
-		default:
-			return []Value{Unknown(Any)}
-		}
-	}
-	return merge(nil, out)
 }
 
 // numbers are the parameters that always hold a number.

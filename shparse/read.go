@@ -175,6 +175,11 @@ func (r *reader) command(cmd syntax.Command, st *state) outcome {
 			return r.stmt(c.Stmt, st)
 		}
 	case *syntax.CoprocClause:
+		if c.Name != nil {
+			for _, v := range r.text(c.Name, st, value) {
+				r.assign(st, Assign{Name: v.Literal(), Value: Unknown(Number)}, c)
+			}
+		}
 		r.stmt(c.Stmt, r.subshell(st, Input{Kind: Piped}))
 	default:
 		r.doubt(Unmodeled, cmd, "command that is not modelled")
@@ -355,7 +360,10 @@ func (r *reader) caseClause(c *syntax.CaseClause, st *state) *state {
 func (r *reader) redirect(redir *syntax.Redirect, st *state) {
 	zero := redir.N == nil || redir.N.Value == "0"
 	if redir.N != nil && strings.HasPrefix(redir.N.Value, "{") {
-		r.assign(st, Assign{Name: strings.Trim(redir.N.Value, "{}"), Value: Unknown(Number)}, redir)
+		name, _, _ := strings.Cut(strings.Trim(redir.N.Value, "{}"), "[")
+		r.evaluated(Text(redir.N.Value), redir, st)
+		r.assign(st, Assign{Name: name, Value: Unknown(Number)}, redir)
+		st.set(name, variable{values: []Value{Unknown(Number)}})
 		zero = false
 	}
 	in := Input{Kind: FromFile}
