@@ -9,6 +9,7 @@ import (
 // An execution is one command that is being judged.
 type execution struct {
 	judge  *judge
+	base   string // the name by which facts and rules know the command
 	call   *call
 	words  call // what call points to: one allocation for both
 	argv   []shparse.Field

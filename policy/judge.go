@@ -125,7 +125,7 @@ func (j *judge) run(argv []shparse.Field, dirs []string, stdin shparse.Input, in
 	if !described {
 		f = &fact{path: base, root: []string{base}, Loose: true, Opaque: true, operands: []role{{kind: roleValue, many: true}}}
 	}
-	x := &execution{judge: j, argv: argv, dirs: dirs, stdin: stdin, in: in, at: at, known: described, inside: inside}
+	x := &execution{judge: j, base: base, argv: argv, dirs: dirs, stdin: stdin, in: in, at: at, known: described, inside: inside}
 	x.call = readArgs(&x.words, f, argv[1:])
 	j.verdicts(x, base, name)
 	x.effects()
@@ -182,7 +182,7 @@ func (j *judge) effect(x *execution, e *effect) {
 	if x == nil {
 		return
 	}
-	for _, r := range j.policy.rules.byCommand[x.call.path[0]] {
+	for _, r := range j.policy.rules.byCommand[x.base] {
 		if r.effects != 0 && r.speaksOf(x.call) && r.covers(e) {
 			j.found(r, e.detail, e.at)
 		}

@@ -84,3 +84,33 @@ func TestPlacements(t *testing.T) {
 	}
 	t.Logf("%d variants", n)
 }
+
+// structures are the placements that run a script as it is.
+var structures = []string{"subshell", "group", "if", "else", "while", "for", "case", "function", "and", "or", "pipe", "piped", "negated",
+	"background", "substitution", "process", "assignment", "time", "after", "before", "eval", "bash -c", "heredoc"}
+
+// A script of the corpus that must be allowed is allowed in other places too.
+func TestAllowedPlacements(t *testing.T) {
+	p := builtin(t)
+	for _, row := range readCorpus(t, "../testdata/corpus/policy.jsonl") {
+		if row.Expect != "must_allow" || row.Confidence == "judgement" {
+			continue
+		}
+		env := policytest.Env(corpusProject(t, row))
+		q, err := p.AllowAlso(row.ExtraAllow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range structures {
+			text := placements[name](row.Command)
+			s, err := shparse.Parse(text)
+			if err != nil {
+				t.Errorf("%s in %s: %v: %q", row.ID, name, err, text)
+				continue
+			}
+			if d := q.Decide(s, env); d.Verdict != policy.Allow {
+				t.Errorf("%s in %s: %v: %q: %+v", row.ID, name, d.Verdict, text, d.Reasons)
+			}
+		}
+	}
+}

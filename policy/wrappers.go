@@ -8,7 +8,7 @@ import (
 
 // wrapped judges the command that a wrapper runs.
 func (x *execution) wrapped(argv []shparse.Field) {
-	base := x.call.path[0]
+	base := x.base
 	in := x.in
 	in.depth++
 	in.external = in.external || !x.call.fact.Builtin || base == "exec"
@@ -170,7 +170,7 @@ func (x *execution) shellText(language string, f shparse.Field, args []shparse.F
 // shell judges sh, bash and dash: text after -c, a script, or standard input.
 func (x *execution) shell() {
 	language := "sh"
-	if x.call.path[0] == "bash" {
+	if x.base == "bash" {
 		language = "bash"
 	}
 	command, rest, fromInput := x.shellOptions(x.call.operands)
