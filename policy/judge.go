@@ -52,6 +52,7 @@ type judge struct {
 	risk     Risk
 	slow     bool
 
+	spare    []*execution
 	programs map[string]program
 	followed map[string]target
 }
@@ -125,11 +126,24 @@ func (j *judge) run(argv []shparse.Field, dirs []string, stdin shparse.Input, in
 	if !described {
 		f = &fact{path: base, root: []string{base}, Loose: true, Opaque: true, operands: []role{{kind: roleValue, many: true}}}
 	}
-	x := &execution{judge: j, base: base, argv: argv, dirs: dirs, stdin: stdin, in: in, at: at, known: described, inside: inside}
+	x := j.newExecution()
+	*x = execution{judge: j, base: base, argv: argv, dirs: dirs, stdin: stdin, in: in, at: at, known: described, inside: inside}
 	x.call = readArgs(&x.words, f, argv[1:])
 	j.verdicts(x, base, name)
 	x.effects()
 	j.allow(base, name, x)
+	j.spare = append(j.spare, x)
+}
+
+// newExecution returns one that is no longer used, or a new one: a script may
+// have thousands of commands, of which few are within another.
+func (j *judge) newExecution() *execution {
+	if n := len(j.spare); n > 0 {
+		x := j.spare[n-1]
+		j.spare = j.spare[:n-1]
+		return x
+	}
+	return new(execution)
 }
 
 // verdicts applies the rules that name the command, whatever its effects.

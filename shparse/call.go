@@ -232,9 +232,20 @@ func (r *reader) callFunction(f function, argv []Field, st *state, at syntax.Nod
 	return after
 }
 
+// stateful are the builtins that may change the state.
+var stateful = map[string]bool{
+	"command": true, "builtin": true, "cd": true, "chdir": true, "pushd": true, "popd": true, "exit": true, "return": true, "exec": true,
+	"eval": true, "trap": true, "source": true, ".": true, "set": true, "shift": true, "unset": true, "export": true, "readonly": true,
+	"declare": true, "typeset": true, "local": true, "read": true, "mapfile": true, "readarray": true, "getopts": true, "printf": true,
+	"wait": true, "let": true, "test": true, "[": true,
+}
+
 // builtin does to the state what a builtin of the shell does.
 func (r *reader) builtin(name string, argv []Field, prefix []Assign, st *state, at syntax.Node) outcome {
 	args := argv[1:]
+	if !stateful[name] {
+		return both(st)
+	}
 	switch name {
 	case "command", "builtin":
 		return r.throughCommand(args, prefix, st, at)

@@ -220,6 +220,10 @@ func (r *reader) first(c *syntax.BinaryCmd, st *state) outcome {
 
 // then reads what follows an operator after what came before it.
 func (r *reader) then(c *syntax.BinaryCmd, x outcome, st *state) outcome {
+	if c.Op != syntax.Pipe && c.Op != syntax.PipeAll && x.ok == x.fail && r.changesNothing(c.Y, st) {
+		r.stmt(c.Y, x.ok)
+		return x
+	}
 	switch c.Op {
 	case syntax.AndStmt:
 		fail := x.fail
@@ -241,6 +245,22 @@ func (r *reader) then(c *syntax.BinaryCmd, x outcome, st *state) outcome {
 	}
 	r.doubt(Unmodeled, c, "operator that is not modelled")
 	return x
+}
+
+// changesNothing reports whether a statement is certain to leave the state as
+// it is: a program with literal words. Then no copy of the state is needed.
+func (r *reader) changesNothing(s *syntax.Stmt, st *state) bool {
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Assigns) > 0 || len(s.Redirs) > 0 || len(st.funcs) > 0 {
+		return false
+	}
+	for i, w := range call.Args {
+		text, literal := onlyLiteral(w)
+		if !literal || i == 0 && stateful[text] {
+			return false
+		}
+	}
+	return true
 }
 
 // conditions reads the commands between if and then: the last one decides.
