@@ -184,21 +184,20 @@ func (r *reader) declClause(c *syntax.DeclClause, st *state) {
 
 func (r *reader) declareAssign(a *syntax.Assign, flags, command string, st *state) {
 	r.declare(a.Name.Value, flags, command, st, a)
+	braces := false // which are expanded here, unlike in assignments
 	if a.Value != nil && len(a.Value.Parts) > 0 {
-		if lit, ok := a.Value.Parts[0].(*syntax.Lit); ok && strings.Contains(lit.Value, "{") {
-			r.assignment(a, st, true, command) // braces are expanded here, unlike in assignments
-			st.set(a.Name.Value, variable{values: []Value{Unknown(Any)}})
-			r.assign(st, Assign{Name: a.Name.Value, Value: Unknown(Any), Command: command}, a)
-			return
+		lit, ok := a.Value.Parts[0].(*syntax.Lit)
+		braces = ok && strings.Contains(lit.Value, "{")
+	}
+	for _, x := range r.assignment(a, st, braces, command) {
+		if strings.ContainsAny(flags, "iaA") || strings.HasPrefix(x.Value.Literal(), "(") {
+			r.expression(x.Value, a, st, 0) // evaluated, or read again as elements
 		}
 	}
-	for _, v := range r.text(a.Value, st, value) {
-		if strings.ContainsAny(flags, "iaA") || strings.HasPrefix(v.Literal(), "(") {
-			r.expression(v, a, st, 0) // evaluated, or read again as elements
-		}
+	if braces {
+		r.assign(st, Assign{Name: a.Name.Value, Value: Unknown(Any), Command: command}, a)
 	}
-	r.assignment(a, st, false, command)
-	if strings.ContainsAny(flags, "iulcn") {
+	if braces || strings.ContainsAny(flags, "iulcn") {
 		st.set(a.Name.Value, variable{values: []Value{Unknown(Any)}, integer: strings.Contains(flags, "i")})
 	}
 }
