@@ -22,18 +22,27 @@ type findings struct {
 
 // found notes that a rule applied, and to what of the command.
 func (j *judge) found(r *rule, detail string, at where) {
+	if j.parts != nil {
+		j.parts.rule(r, withDetail(r.Reason, detail), j.spans.span(at))
+	}
 	if !j.findings.count(r) {
 		return
 	}
-	message := r.Reason
-	if detail != "" {
-		message += ": " + detail
+	j.findings.list(r, withDetail(r.Reason, detail), j.spans.span(at))
+}
+
+func withDetail(reason, detail string) string {
+	if detail == "" {
+		return reason
 	}
-	j.findings.list(r, message, j.spans.span(at))
+	return reason + ": " + detail
 }
 
 // foundNamed is found for a rule whose reason continues the command's name.
 func (j *judge) foundNamed(r *rule, name string, at where) {
+	if j.parts != nil {
+		j.parts.rule(r, name+" "+r.Reason, j.spans.span(at))
+	}
 	if j.findings.count(r) {
 		j.findings.list(r, name+" "+r.Reason, j.spans.span(at))
 	}

@@ -33,7 +33,7 @@ func (p *Policy) Decide(s *shparse.Script, env Env) Decision {
 
 func (p *Policy) newJudge(s *shparse.Script, env Env) *judge {
 	return &judge{policy: p, env: env, steps: shparse.MaxSteps, calls: maxCalls,
-		spans: spanner{source: s.Source}, programs: map[string]program{}, followed: map[string]target{}}
+		spans: spanner{source: s.Source}, programs: map[string]program{}, followed: map[string]target{}, listed: map[string][]string{}}
 }
 
 // A judge makes one decision.
@@ -45,6 +45,7 @@ type judge struct {
 	calls  int // left for judging commands
 
 	findings findings
+	parts    *parts   // nil but for an explanation
 	writes   []string // project-relative
 	opened   []string // protected
 	exec     map[string]bool
@@ -55,6 +56,7 @@ type judge struct {
 	spare    []*execution
 	programs map[string]program
 	followed map[string]target
+	listed   map[string][]string // names in directories; nil when they cannot be listed
 }
 
 // A scope says how a command came to be run.
@@ -181,6 +183,9 @@ func (j *judge) named(x *execution, name string) (spoken bool) {
 // effect applies the rules that are about an effect, and takes what it needs
 // into the grant.
 func (j *judge) effect(x *execution, e *effect) {
+	if j.parts != nil {
+		j.parts.effect(e, j.spans.span(e.at))
+	}
 	if e.write != "" {
 		j.writes = append(j.writes, e.write)
 		j.risk = max(j.risk, Medium)

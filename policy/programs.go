@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"path"
 	"slices"
 	"strings"
@@ -20,13 +21,24 @@ type target struct {
 	err  error
 }
 
+// maxFollowed bounds the paths that one decision follows; a script that names
+// more needs approval.
+const maxFollowed = 5000
+
+var errTooManyPaths = errors.New("too many paths to follow")
+
 // follow is Files.Follow, asked once for each path.
 func (j *judge) follow(full string) (string, Kind, error) {
 	if t, ok := j.followed[full]; ok {
 		return t.real, t.kind, t.err
 	}
 	var t target
-	t.real, t.kind, t.err = j.env.Files.Follow(full)
+	if len(j.followed) < maxFollowed {
+		t.real, t.kind, t.err = j.env.Files.Follow(full)
+	} else {
+		t.err = errTooManyPaths
+		j.unread(where{})
+	}
 	j.followed[full] = t
 	return t.real, t.kind, t.err
 }
@@ -155,6 +167,16 @@ func (w world) List(full string) ([]string, bool) {
 	if err != nil || kind != Directory || !within(w.j.env.Project, real) {
 		return nil, false
 	}
+	if names, ok := w.j.listed[real]; ok {
+		return names, names != nil
+	}
 	names, err := w.j.env.Files.List(real, maxListed)
+	switch {
+	case err != nil:
+		names = nil
+	case names == nil:
+		names = []string{}
+	}
+	w.j.listed[real] = names
 	return names, err == nil
 }

@@ -41,7 +41,19 @@ func (b *builder) mark() {
 	}
 }
 
+// maxText bounds the known text of a value that is put together; more is
+// unknown. Doubling a variable a few times would make it endless.
+const maxText = 1 << 16
+
+// maxFields bounds the words that one word may become; more are unknown.
+const maxFields = 4096
+
 func (p *partial) add(s string, quoted bool) {
+	if len(p.cur.text)+len(s) > maxText && len(p.cur.text) > 0 {
+		p.cur, p.meta, p.glob = Unknown(Any), false, nil
+		p.open, p.many = true, p.many || !quoted
+		return
+	}
 	if !quoted && !p.meta && strings.ContainsAny(s, "*?[") {
 		p.meta = true
 		p.glob = escapePattern(nil, p.cur.text)
@@ -66,11 +78,22 @@ func escapePattern(out []byte, s string) []byte {
 	return out
 }
 
+// maxHoles bounds the holes of a value; more become one.
+const maxHoles = 16
+
 func (p *partial) hole(c Class, quoted bool) {
-	p.cur.holes = append(slices.Clip(p.cur.holes), hole{len(p.cur.text), c})
 	p.open = true
-	if !quoted && c == Any {
-		p.many = true
+	p.many = p.many || !quoted && c == Any
+	n := len(p.cur.holes)
+	switch {
+	case n > 0 && p.cur.holes[n-1].at == len(p.cur.text):
+		c = min(c, p.cur.holes[n-1].class)
+		p.cur.holes = append(slices.Clip(p.cur.holes[:n-1]), hole{len(p.cur.text), c})
+	case n >= maxHoles:
+		first := p.cur.holes[0].at
+		p.cur = Value{text: p.cur.text[:first], holes: []hole{{first, Any}}}
+	default:
+		p.cur.holes = append(slices.Clip(p.cur.holes), hole{len(p.cur.text), c})
 	}
 }
 
@@ -82,7 +105,12 @@ func (p *partial) close() {
 		} else if p.meta {
 			f.pattern = string(p.glob)
 		}
-		p.fields = append(slices.Clip(p.fields), f)
+		if len(p.fields) >= maxFields {
+			p.fields = p.fields[:maxFields]
+			p.fields[maxFields-1] = Field{Value: Unknown(Any), Many: true}
+		} else {
+			p.fields = append(p.fields, f)
+		}
 	}
 	*p = partial{fields: p.fields}
 }
@@ -142,7 +170,7 @@ func (b *builder) values(vs []Value, quoted bool) {
 	for _, p := range b.alts {
 		for _, v := range vs {
 			q := p
-			q.glob = slices.Clip(p.glob)
+			q.glob, q.fields = slices.Clip(p.glob), slices.Clip(p.fields)
 			q.value(v, quoted, b.split)
 			out = append(out, q)
 		}
@@ -158,7 +186,7 @@ func (b *builder) copies() []partial {
 	}
 	out := make([]partial, len(b.alts))
 	for i, p := range b.alts {
-		p.glob = slices.Clip(p.glob)
+		p.glob, p.fields = slices.Clip(p.glob), slices.Clip(p.fields)
 		out[i] = p
 	}
 	return out

@@ -11,6 +11,9 @@ import (
 // the shell when it is a builtin or a function.
 func (r *reader) call(c *syntax.CallExpr, st *state) outcome {
 	argvs := r.argvs(c.Args, st)
+	for _, argv := range argvs {
+		*r.steps -= len(argv) / 4
+	}
 	prefix := r.prefix(c, st)
 	if len(c.Args) == 0 {
 		return both(st)
@@ -126,6 +129,9 @@ func appended(old, more []Value) []Value {
 	var out []Value
 	for _, a := range old {
 		for _, b := range more {
+			if len(a.text)+len(b.text) > maxText {
+				return []Value{Unknown(Any)}
+			}
 			out = append(out, Concat(a, b))
 		}
 	}

@@ -51,6 +51,10 @@ func (r *reader) wordFields(w, source *syntax.Word, st *state) [][]Field {
 // product returns each list of a followed by each list of b.
 func product(a, b [][]Field) [][]Field {
 	if len(a) == 1 && len(b) == 1 {
+		if len(a[0])+len(b[0]) > MaxWords {
+			a[0] = append(a[0][:min(len(a[0]), MaxWords)], Field{Value: Unknown(Any), Many: true})
+			return a
+		}
 		a[0] = append(a[0], b[0]...) // only the caller holds a
 		return a
 	}
@@ -110,12 +114,17 @@ func (r *reader) braces(w *syntax.Word) (words []*syntax.Word, ok bool) {
 	if !found {
 		return []*syntax.Word{w}, true
 	}
+	if !r.step() {
+		return nil, false
+	}
 	split := &syntax.Word{Parts: append([]syntax.WordPart(nil), w.Parts...)}
 	syntax.SplitBraces(split)
 	if n := countBraces(split); n > maxBraces || n > 1 && named {
 		return nil, false
 	}
-	return expand.Braces(split), true
+	words = expand.Braces(split)
+	*r.steps -= 20 * len(words)
+	return words, true
 }
 
 // countBraces returns how many words the word becomes, or more than maxBraces.

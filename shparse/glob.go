@@ -12,6 +12,9 @@ import (
 // names.
 const maxMatches = 256
 
+// maxListed bounds the names that all patterns of a script are matched with.
+const maxListed = 20_000
+
 // expandPatterns replaces the fields that are patterns by what they match.
 func (r *reader) expandPatterns(fields []Field, st *state) []Field {
 	if !slices.ContainsFunc(fields, func(f Field) bool { return f.pattern != "" }) {
@@ -32,7 +35,7 @@ func (r *reader) expandPatterns(fields []Field, st *state) []Field {
 func (r *reader) matches(f Field, st *state) []Field {
 	pattern := f.pattern
 	f.pattern = ""
-	r.listed(f, pattern, st)
+	r.listing(f, pattern, st)
 	dir, ok := "", strings.HasPrefix(pattern, "/")
 	if len(st.dirs) == 1 {
 		dir, ok = st.dirs[0], true
@@ -47,6 +50,7 @@ func (r *reader) matches(f Field, st *state) []Field {
 	if len(found) == 0 {
 		return []Field{f}
 	}
+	found = slices.Clone(found)
 	slices.Sort(found)
 	out := make([]Field, 0, len(found))
 	for _, name := range slices.Compact(found) {
@@ -87,8 +91,8 @@ func literalDir(pattern string) string {
 
 func unescapePattern(s string) string { return unescape(s, `*?[]\`) }
 
-// listed says which directory a pattern reads.
-func (r *reader) listed(f Field, pattern string, st *state) {
+// listing says which directory a pattern reads.
+func (r *reader) listing(f Field, pattern string, st *state) {
 	dir := unescapePattern(literalDir(pattern))
 	if dir == "" {
 		dir = "."
@@ -100,6 +104,25 @@ func (r *reader) listed(f Field, pattern string, st *state) {
 // glob returns the paths that match below the directory, spelled as the shell
 // spells them. It is not ok when a directory could not be listed.
 func (r *reader) glob(dir, pattern string) (paths []string, ok bool) {
+	key := dir + "\x00" + pattern
+	if g, done := r.globbed[key]; done {
+		return g.paths, g.ok
+	}
+	paths, ok = r.globOnce(dir, pattern)
+	if r.globbed == nil {
+		r.globbed = map[string]globResult{}
+	}
+	r.globbed[key] = globResult{paths, ok}
+	return paths, ok
+}
+
+// A globResult is what a pattern matched in a directory.
+type globResult struct {
+	paths []string
+	ok    bool
+}
+
+func (r *reader) globOnce(dir, pattern string) (paths []string, ok bool) {
 	prefixes := []string{""}
 	if strings.HasPrefix(pattern, "/") {
 		dir, prefixes = "", []string{"/"}
@@ -139,7 +162,11 @@ func (r *reader) component(dir, prefix, part string, more bool) (paths []string,
 	if err != nil {
 		return nil, false
 	}
+	if r.listed > maxListed {
+		return nil, false
+	}
 	names, ok := r.world.List(dir + "/" + prefix)
+	r.listed += len(names)
 	if !ok {
 		return nil, r.step() && !r.world.IsDir(dir+"/"+prefix)
 	}

@@ -191,7 +191,7 @@ func (r *reader) operator(b *builder, p *syntax.ParamExp, st *state, inQuotes bo
 		case op == syntax.UpperAll || op == syntax.LowerAll || op == syntax.UpperFirst || op == syntax.LowerFirst:
 			r.splitValues(b, cased(values, op), st, inQuotes)
 		default:
-			r.splitValues(b, trimmed(values, op, arg), st, inQuotes)
+			r.splitValues(b, trimmed(values, op, arg, r.steps), st, inQuotes)
 		}
 	}
 }

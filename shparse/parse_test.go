@@ -208,10 +208,6 @@ func TestHostileSizes(t *testing.T) {
 	}
 }
 
-// slack allows for machines that are busy with other tests, and for the race
-// detector.
-const slack = 4
-
 // cpu returns the processor time that the test has used.
 func cpu(t *testing.T) time.Duration {
 	var use syscall.Rusage

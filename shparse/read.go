@@ -8,11 +8,14 @@ import (
 
 // A reader runs a script on what is known instead of on values.
 type reader struct {
-	world  World
-	script *Script
-	acts   []Act
-	steps  *int
-	over   bool // the steps are used up, and a doubt says so
+	world   World
+	script  *Script
+	acts    []Act
+	steps   *int
+	emitted int // acts, replaced ones included
+	globbed map[string]globResult
+	listed  int  // names that patterns were matched with
+	over    bool // the steps are used up, and a doubt says so
 
 	fieldRoom   []Field
 	commandRoom []Command
@@ -55,7 +58,16 @@ func (r *reader) step() bool {
 	return true
 }
 
+// maxActs bounds the acts that are listed, those that a later pass through a
+// loop replaces included.
+const maxActs = 40_000
+
 func (r *reader) emit(a Act) {
+	if r.emitted++; r.emitted > maxActs {
+		*r.steps = 0
+		r.step() // says so
+		return
+	}
 	if r.within != nil {
 		switch a := a.(type) {
 		case *Command:

@@ -13,6 +13,13 @@ import (
 // maxTransformed bounds the length of values that operators are applied to.
 const maxTransformed = 4096
 
+// Matching a pattern at every length of a value is dear: it is done for short
+// values only, and counts as many steps.
+const (
+	maxTrimmed = 256
+	trimSteps  = 1000
+)
+
 // mapped applies a function to values that are all known; else the result is
 // unknown.
 func mapped(values []Value, f func(string) (string, bool)) []Value {
@@ -33,7 +40,7 @@ func mapped(values []Value, f func(string) (string, bool)) []Value {
 }
 
 // trimmed returns what ${name%pattern} and its kin make of a variable.
-func trimmed(values []Value, op syntax.ParExpOperator, arg []Value) []Value {
+func trimmed(values []Value, op syntax.ParExpOperator, arg []Value, steps *int) []Value {
 	if len(arg) != 1 {
 		return []Value{Unknown(Any)}
 	}
@@ -49,8 +56,14 @@ func trimmed(values []Value, op syntax.ParExpOperator, arg []Value) []Value {
 	if !ok {
 		return []Value{Unknown(Any)}
 	}
+	*steps -= trimSteps
 	large := op == syntax.RemLargeSuffix || op == syntax.RemLargePrefix
-	return mapped(values, func(s string) (string, bool) { return trim(s, match, suffix, large), true })
+	return mapped(values, func(s string) (string, bool) {
+		if len(s) > maxTrimmed {
+			return "", false
+		}
+		return trim(s, match, suffix, large), true
+	})
 }
 
 // endsAlike reports whether all values end in known text that ends in cut.

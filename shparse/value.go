@@ -87,11 +87,9 @@ func (v Value) join(w Value) Value {
 	if v.text == "" && len(v.holes) == 0 {
 		return w
 	}
-	out := Value{text: v.text + w.text, holes: slices.Clip(v.holes)}
-	for _, h := range w.holes {
-		out.holes = append(out.holes, hole{len(v.text) + h.at, h.class})
-	}
-	return out
+	p := partial{cur: v}
+	p.value(w, true, false)
+	return p.cur
 }
 
 func (v Value) equal(w Value) bool { return v.text == w.text && slices.Equal(v.holes, w.holes) }
