@@ -17,6 +17,15 @@
 // command of the same name in the project, or one without a fact, is asked
 // about.
 //
+// # Layers
+//
+// [Load] starts from the built-in rules and applies a site's files: each may
+// choose a profile, switch off built-in rules by name, add rules, choose what
+// happens to commands that no rule names, and name further roots. The profile
+// "workspace" allows whatever needs no more than the grant of an interpreter.
+// [Policy.Tighten] adds the rules of a project's own file, which can only deny
+// or ask. Facts are built in.
+//
 // # Why what is unknown may be allowed
 //
 // A word may hold something unknown: the output of a command, a variable that
@@ -54,6 +63,7 @@
 //     large to judge needs approval.
 //   - Decide does no I/O but through [Files].
 //   - The verdict is never looser than that of any rule that applies.
+//   - A project's file never makes a decision looser.
 //   - A policy whose examples decide otherwise than they say does not load.
 //
 // # Not promised
