@@ -50,10 +50,7 @@ func readCorpus(t testing.TB, file string) (rows []corpusRow) {
 // corpusProject makes the directory that a row starts in.
 func corpusProject(t testing.TB, row corpusRow) string {
 	t.Helper()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := scratch(t)
 	dir := filepath.Join(root, "project")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)

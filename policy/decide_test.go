@@ -20,13 +20,25 @@ func builtin(t testing.TB) *policy.Policy {
 	return p
 }
 
+// scratch makes a directory that is gone after the test. It is not below /tmp,
+// which every command may write, so that what lies beside a project is outside.
+func scratch(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "pinfold-test-")
+	if err != nil {
+		dir = t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // what is left is seen by the next test run
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // project makes a project with a few files.
 func project(t testing.TB) string {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := filepath.Join(scratch(t), "project")
 	for name, text := range map[string]string{"a.go": "package a\n", "b.go": "package a\n", "sub/x": "x\n", ".git/config": ""} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
