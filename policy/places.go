@@ -13,14 +13,13 @@ import (
 type placesFile struct {
 	Readable  []string `toml:"readable"`  // absolute paths and, ending in "/", what is below them
 	Null      []string `toml:"null"`      // writable devices, the same way
-	Devices   []string `toml:"devices"`   // devices that may be read besides
 	Protected []string `toml:"protected"` // paths at any depth in the project
 	Git       []string `toml:"git"`       // paths at any depth in a git directory
 }
 
 // any reports whether anything is listed.
 func (f *placesFile) any() bool {
-	return len(f.Readable)+len(f.Null)+len(f.Devices)+len(f.Protected)+len(f.Git) > 0
+	return len(f.Readable)+len(f.Null)+len(f.Protected)+len(f.Git) > 0
 }
 
 type places struct {
