@@ -166,6 +166,12 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return answer, err
 }
 
+// PolicySummary asks what commands may do in the project.
+func (c *Client) PolicySummary(ctx context.Context, project string) ([]byte, *PolicySummary, error) {
+	target := "/v1/policy/summary?" + url.Values{"project": {project}}.Encode()
+	return get[PolicySummary](ctx, c, "GET", target, nil)
+}
+
 // Trace asks for the caller's own records: those of one run, or of all when run
 // is ""; the latest limit of them, 0 for [DefaultTraceLimit].
 func (c *Client) Trace(ctx context.Context, run string, limit int) (*TraceAnswer, error) {

@@ -11,6 +11,8 @@
 //	POST /v1/check          CheckRequest → CheckAnswer; nothing runs
 //	GET  /v1/status                      → Status
 //	GET  /v1/trace?run=&limit=           → TraceAnswer, the caller's own records
+//	GET  /v1/policy/summary?project=     → PolicySummary, what commands may do there
+//	GET  /v1/policy/schema.json          → the JSON Schema of policy files
 //	GET  /v1/openapi.yaml                → the description of all this
 //	GET  /healthz                        → {"success": true}
 //

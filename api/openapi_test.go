@@ -13,6 +13,7 @@ import (
 var described = []any{
 	ExecRequest{}, CheckRequest{}, Result{}, Encoding{}, Truncated{}, Decision{}, Reason{}, At{}, Grant{}, Net{}, Receipt{}, Limits{}, Usage{},
 	DecidedEvent{}, StartedEvent{}, OutputEvent{}, FinishedEvent{}, CheckAnswer{}, Status{}, Layer{}, TraceAnswer{}, ErrorAnswer{}, Error{},
+	Explanation{}, Part{}, Effect{}, PolicySummary{}, Rule{},
 }
 
 func TestOpenAPIDescribesTheTypes(t *testing.T) {

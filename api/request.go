@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // The bounds of a request.
@@ -42,6 +43,8 @@ type CheckRequest struct {
 	Project string `json:"project"`       // as in ExecRequest
 	Command string `json:"command"`       // as in ExecRequest
 	Cwd     string `json:"cwd,omitempty"` // as in ExecRequest
+	// Explain asks for an explanation too.
+	Explain bool `json:"explain,omitempty"`
 }
 
 // ParseExec reads the body of an exec request. The error, if any, has code
@@ -74,6 +77,7 @@ func ParseCheck(body []byte) (CheckRequest, *Error) {
 		stringField("project", true, &r.Project, checkProject),
 		stringField("command", true, &r.Command, checkCommand),
 		stringField("cwd", false, &r.Cwd, checkCwd),
+		boolField("explain", &r.Explain),
 	})
 	if problems != nil {
 		return CheckRequest{}, invalid(problems)
@@ -165,6 +169,25 @@ func intField(name string, low, high int64, dst *int64) field {
 		*dst = n
 		return ""
 	}}
+}
+
+// boolField describes an optional true or false.
+func boolField(name string, dst *bool) field {
+	return field{name, false, func(value []byte, k kind) string {
+		if k != boolean {
+			return "must be true or false"
+		}
+		*dst = value[0] == 't'
+		return ""
+	}}
+}
+
+// CheckProject says what is wrong with the path of a project, "" for nothing.
+func CheckProject(s string) string {
+	if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
+		return "must be valid UTF-8 without NUL"
+	}
+	return checkProject(s)
 }
 
 func checkProject(s string) string {

@@ -119,6 +119,55 @@ type CheckAnswer struct {
 	Success  bool      `json:"success"` // always true: the question was answered
 	Decision *Decision `json:"decision"`
 	Grant    *Grant    `json:"grant"`
+	// Explanation is there when it was asked for.
+	Explanation *Explanation `json:"explanation,omitempty"`
+}
+
+// An Explanation says how a decision came about.
+type Explanation struct {
+	Parts []Part `json:"parts"` // in source order, at most 200
+	Grant string `json:"grant"` // the grant in words, a sentence a line; "" when nothing is granted
+	// Opaque says that code runs which the reading cannot see: the boundary is
+	// the grant.
+	Opaque   bool     `json:"opaque"`
+	Remedies []string `json:"remedies"` // what would make it allowed; none when it is
+}
+
+// A Part is a place in the command, what is done there, and what the rules say.
+type Part struct {
+	At      At       `json:"at"`
+	Verdict string   `json:"verdict"` // the strictest of its reasons; allow when no rule objects
+	Effects []Effect `json:"effects"` // none for a command that only runs
+	Reasons []Reason `json:"reasons"`
+}
+
+// An Effect is one thing that a part of a command does.
+type Effect struct {
+	Effect string `json:"effect"`           // reads, writes, deletes, … as in the rules
+	Place  string `json:"place,omitempty"`  // project, outside, … as in the rules, of effects on paths
+	Detail string `json:"detail,omitempty"` // the path, the host, or what is the matter
+}
+
+// A PolicySummary says in short what commands may do in a project.
+type PolicySummary struct {
+	Success bool   `json:"success"` // always true
+	Project string `json:"project"` // symlinks followed
+	// Tightened says that the project's own file tightens the site's policy.
+	Tightened bool     `json:"tightened"`
+	Policy    string   `json:"policy"`   // hash of the policy
+	Text      string   `json:"text"`     // all of it in plain words
+	Rules     []Rule   `json:"rules"`    // what commands and effects get
+	Readable  []string `json:"readable"` // directories outside the project that commands see
+	Writable  []string `json:"writable"` // directories outside the project that commands may write
+}
+
+// A Rule is one that a policy goes by. The strictest that applies wins.
+type Rule struct {
+	ID      string `json:"id"`
+	Verdict string `json:"verdict"`
+	Risk    string `json:"risk"`
+	Subject string `json:"subject"` // what it is about: commands, options, effects, places
+	Reason  string `json:"reason"`
 }
 
 // A Status says what this daemon is and what the machine enforces.
