@@ -41,6 +41,8 @@ const (
 type options struct {
 	user          bool
 	socket, state string
+	policy        string
+	site          policyFile
 	idle          time.Duration
 	readyFD       int
 }
@@ -50,11 +52,15 @@ func main() {
 }
 
 func run(args []string) int {
+	if len(args) > 0 && args[0] == "policy" {
+		return policyCommand(args[1:])
+	}
 	var o options
 	flags := flag.NewFlagSet("pinfoldd", flag.ContinueOnError)
 	flags.BoolVar(&o.user, "user", false, "serve the calling user only, without privilege")
 	flags.StringVar(&o.socket, "socket", "", "listen on this `path` (default "+api.SystemSocket+", or the user's)")
 	flags.StringVar(&o.state, "state", "", "keep trace and caches in this `directory` (default "+systemState+", or $XDG_STATE_HOME/pinfold)")
+	flags.StringVar(&o.policy, "policy", "", "the site's policy, a `file` (default "+systemPolicy+", or $XDG_CONFIG_HOME/pinfold/policy.toml; none is the built-in policy)")
 	flags.DurationVar(&o.idle, "idle", -1, "end after so long without a request; 0 is never (default 15m with --user, else 0)")
 	flags.IntVar(&o.readyFD, "ready-fd", -1, "started on demand: say on this `descriptor` that the daemon serves, or why not")
 	showVersion := flags.Bool("version", false, "print the version and exit")
@@ -88,8 +94,11 @@ func serve(o options, ready *readiness) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, unix.SIGHUP)
+	defer signal.Stop(reload)
 	if err := makeDir(filepath.Dir(o.socket), o.socketDirMode()); err != nil {
 		return err
 	}
@@ -105,7 +114,7 @@ func serve(o options, ready *readiness) error {
 	if err != nil {
 		return err
 	}
-	return o.serveLocked(ctx, ready, logger)
+	return o.serveLocked(ctx, ready, logger, reload)
 }
 
 // complete fills in what the flags leave open.
@@ -134,6 +143,9 @@ func (o *options) complete() error {
 			o.idle = userIdle
 		}
 	}
+	if err := o.completePolicy(); err != nil {
+		return err
+	}
 	var err1, err2 error
 	o.socket, err1 = filepath.Abs(o.socket)
 	o.state, err2 = filepath.Abs(o.state)
@@ -141,6 +153,22 @@ func (o *options) complete() error {
 		return fmt.Errorf("%s: is too long for a socket, which takes 107 bytes", o.socket)
 	}
 	return errors.Join(err1, err2)
+}
+
+// completePolicy finds where the site's policy lies.
+func (o *options) completePolicy() (err error) {
+	o.site = policyFile{path: o.policy, required: o.policy != ""}
+	switch {
+	case o.site.required:
+	case o.user:
+		o.site.path, err = userPolicy()
+	default:
+		o.site.path = systemPolicy
+	}
+	if err == nil {
+		o.site.path, err = filepath.Abs(o.site.path)
+	}
+	return err
 }
 
 func (o *options) socketDirMode() os.FileMode {
@@ -179,10 +207,13 @@ func (o *options) openLog(ready *readiness) (*log.Logger, error) {
 }
 
 // serveLocked runs the daemon while it holds its lock.
-func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log.Logger) (err error) {
-	rules, err := policy.Default()
-	if err != nil {
+func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log.Logger, reload <-chan os.Signal) (err error) {
+	if o.site.state, err = filepath.EvalSymlinks(o.state); err != nil {
 		return err
+	}
+	rules, err := o.site.load()
+	if err != nil {
+		return fmt.Errorf("the policy cannot be used: %w", err)
 	}
 	manager, err := confine.New(confine.Config{StateDir: o.state})
 	if err != nil {
@@ -199,6 +230,8 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 		logger.Printf("the trace was repaired: %d torn bytes, %d interrupted runs, breaks of the chain: %q",
 			recovery.TornBytes, recovery.Interrupted, recovery.Breaks)
 	}
+	site := &siteRules{file: o.site, manager: manager, records: records, log: logger}
+	site.adopt(rules)
 	config := server.Config{
 		Confiner: manager, Policy: rules, Trace: records, Version: version, Build: build,
 		Setting: o.setting(), OnDemand: ready.onDemand(), Log: logger,
@@ -214,14 +247,23 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 	if err != nil {
 		return err
 	}
+	config.PolicyFile = realPath(o.site.path)
 	config.Socket = filepath.Join(socketDir, filepath.Base(o.socket))
 	listener, err := o.listen()
 	if err != nil {
 		return err
 	}
 	ready.ok()
-	logger.Printf("serves %s (%s daemon, version %s, build %s)", o.socket, o.setting(), version, build)
-	return serveUntil(ctx, server.New(config), listener, o.idle)
+	logger.Printf("serves %s (%s daemon, version %s, build %s, policy %.12s)", o.socket, o.setting(), version, build, rules.Hash())
+	s := server.New(config)
+	ctx, cancel := context.WithCancel(ctx)
+	reloads := make(chan struct{})
+	go func() {
+		defer close(reloads)
+		site.reloadOn(ctx, reload, func(p *policy.Policy) { s.SetPolicy(p) })
+	}()
+	defer func() { cancel(); <-reloads }() // before the trace is closed
+	return serveUntil(ctx, s, listener, o.idle)
 }
 
 // setting says which promises hold.

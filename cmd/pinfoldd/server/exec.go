@@ -33,12 +33,13 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request, p *peer) *failure
 		return f
 	}
 	defer sl.drop()
-	v := s.judge(r.Context(), question{s.users.caller(p), req.Project, req.Command, req.Cwd}, sl)
+	v := s.judge(r.Context(), question{s.users.caller(p), req.Project, req.Command, req.Cwd, req.Explain}, sl)
 	if v.err != nil {
 		return refuse(v.err)
 	}
 	s.answer(w, http.StatusOK, &api.CheckAnswer{Success: true,
-		Decision: wireDecision(&v.decision, s.Policy.Hash()), Grant: wireGrant(&v.decision.Grant)})
+		Decision: wireDecision(&v.decision, v.policy), Grant: wireGrant(&v.decision.Grant),
+		Explanation: wireExplanation(v.explanation)})
 	return nil
 }
 
@@ -58,8 +59,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 	}
 	defer sl.drop()
 	caller := s.users.caller(p)
-	v := s.judge(r.Context(), question{caller, req.Project, req.Command, req.Cwd}, sl)
-	if v.err != nil && v.err.Code != api.ParseError {
+	v := s.judge(r.Context(), question{caller: caller, project: req.Project, command: req.Command, cwd: req.Cwd}, sl)
+	if v.err != nil && !v.isRefusal() {
 		return refuse(v.err)
 	}
 	j, f := s.record(&req, p, v)
@@ -115,13 +116,13 @@ func (s *Server) record(req *api.ExecRequest, p *peer, v verdict) (*job, *failur
 	if req.TimeoutMS > 0 {
 		j.timeout = time.Duration(req.TimeoutMS) * time.Millisecond
 	}
-	refused := v.err // a parse error
+	refused := v.err // one that is recorded
 	if refused == nil {
-		j.decision = wireDecision(d, s.Policy.Hash())
+		j.decision = wireDecision(d, v.policy)
 		refused = refusal(d)
 	} else {
 		// Nothing was judged, so that nothing is granted: the zero decision.
-		j.decision = &api.Decision{Verdict: policy.Deny.String(), Risk: policy.High.String(), Rules: []string{}, Reasons: []api.Reason{}, Policy: s.Policy.Hash()}
+		j.decision = &api.Decision{Verdict: policy.Deny.String(), Risk: policy.High.String(), Rules: []string{}, Reasons: []api.Reason{}, Policy: v.policy}
 	}
 	var err error
 	if j.run, err = s.Trace.Decide(j.decided(req.Command, p, refused)); err != nil {

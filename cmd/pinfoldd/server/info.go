@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pinfold/pinfold/api"
 	"github.com/pinfold/pinfold/confine"
+	"github.com/pinfold/pinfold/policy"
 	"github.com/pinfold/pinfold/trace"
 )
 
@@ -34,12 +36,69 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ *peer) *failur
 
 // openAPI answers GET /v1/openapi.yaml.
 func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request, _ *peer) *failure {
-	head := w.Header()
-	head.Set("Content-Type", "application/yaml")
-	head.Set("Content-Length", strconv.Itoa(len(api.OpenAPI)))
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.writeTime))
-	_, _ = w.Write([]byte(api.OpenAPI)) // the client may be gone
+	s.text(w, "application/yaml", api.OpenAPI)
 	return nil
+}
+
+// policySchema answers GET /v1/policy/schema.json.
+func (s *Server) policySchema(w http.ResponseWriter, _ *http.Request, _ *peer) *failure {
+	s.text(w, "application/schema+json", policy.Schema)
+	return nil
+}
+
+// text sends a text as it is.
+func (s *Server) text(w http.ResponseWriter, contentType, text string) {
+	head := w.Header()
+	head.Set("Content-Type", contentType)
+	head.Set("Content-Length", strconv.Itoa(len(text)))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.writeTime))
+	_, _ = io.WriteString(w, text) // the client may be gone
+}
+
+// policySummary answers GET /v1/policy/summary.
+func (s *Server) policySummary(w http.ResponseWriter, r *http.Request, p *peer) *failure {
+	project, invalid := projectQuery(r.URL.RawQuery)
+	if invalid != nil {
+		return refuse(invalid)
+	}
+	sl, f := s.enter(p.uid)
+	if f != nil {
+		return f
+	}
+	defer sl.drop()
+	v := s.judge(r.Context(), question{caller: s.users.caller(p), project: project, command: "true"}, sl)
+	if v.err != nil {
+		return refuse(v.err)
+	}
+	answer := &api.PolicySummary{
+		Success: true, Project: v.project, Policy: v.policy, Tightened: v.policy != v.site.Hash(), Text: v.rules.Summary(),
+		Rules: wireRules(v.rules.Rules()), Readable: notNil(v.readable), Writable: notNil(v.writable),
+	}
+	if accepts(r, "text/plain") {
+		s.text(w, "text/plain; charset=utf-8", answer.Text)
+		return nil
+	}
+	s.answer(w, http.StatusOK, answer)
+	return nil
+}
+
+// projectQuery reads the query of a request that is about a project.
+func projectQuery(raw string) (string, *api.Error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return "", api.InvalidField("query", "is not well formed")
+	}
+	list := values["project"]
+	if len(values) != len(list) || len(list) > 1 {
+		return "", api.InvalidField("query", "takes one parameter, project")
+	}
+	if len(list) == 0 {
+		return "", api.InvalidField("project", "is missing")
+	}
+	if wrong := api.CheckProject(list[0]); wrong != "" {
+		return "", api.InvalidField("project", wrong)
+	}
+	return list[0], nil
 }
 
 // status answers GET /v1/status.
@@ -51,7 +110,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request, p *peer) *failur
 	defer sl.drop()
 	answer := &api.Status{
 		Success: true, Version: s.Version, Build: s.Build, Setting: s.Setting, OnDemand: s.OnDemand,
-		Policy: s.Policy.Hash(), Ready: true, Layers: []api.Layer{},
+		Policy: s.sitePolicy().Hash(), Ready: true, Layers: []api.Layer{},
 	}
 	for _, l := range s.probe(r.Context(), p) {
 		answer.Layers = append(answer.Layers, api.Layer{Name: l.Name, OK: l.OK, Detail: l.Detail, Fix: l.Fix})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pinfold/pinfold/api"
@@ -17,15 +16,26 @@ import (
 type question struct {
 	caller                confine.Caller
 	project, command, cwd string
+	explain               bool
 }
 
 // A verdict is what came of a question. Where err is not nil, what comes after
 // the step that failed is not set.
 type verdict struct {
-	project  string // symlinks followed
-	dir      string // relative to it
-	decision policy.Decision
-	err      *api.Error
+	project            string   // symlinks followed
+	policy             string   // hash of the policy that decided
+	site, rules        Decider  // the site's policy, and the one that decided
+	readable, writable []string // outside the project
+	dir                string   // relative to the project
+	decision           policy.Decision
+	explanation        *policy.Explanation // when it was asked for
+	err                *api.Error
+}
+
+// isRefusal reports whether the error is about the command or the project's
+// policy, not about the request: such a one is recorded.
+func (v *verdict) isRefusal() bool {
+	return v.err != nil && (v.err.Code == api.ParseError || v.err.Code == api.PermissionDenied)
 }
 
 // judge answers the question within judgeTime: what hangs in the project's file
@@ -62,7 +72,7 @@ func (s *Server) judgeNow(q question) (v verdict) {
 		return verdict{err: &api.Error{Code: api.Internal, Message: fmt.Sprintf("%s: %v", what, err)}}
 	}
 	if err := q.caller.Do(func() error {
-		v.project, v.err = findProject(q.project, q.caller, s.StateDir, s.Socket)
+		v.project, v.err = findProject(q.project, q.caller, s.StateDir, s.Socket, s.PolicyFile)
 		return nil
 	}); err != nil {
 		return internal("act as the caller", err)
@@ -85,7 +95,16 @@ func (s *Server) judgeNow(q question) (v verdict) {
 
 // decide parses and decides in the project of v, on a thread of the caller's.
 func (s *Server) decide(v *verdict, q question, view confine.View) {
-	t := &tree{project: v.project, private: slices.Concat(alwaysPrivate, view.Writable)}
+	v.site = s.sitePolicy()
+	v.policy = v.site.Hash()
+	rules, wrong := s.policies.of(v.site, v.project, q.caller.UID)
+	if wrong != nil {
+		v.err = wrong
+		return
+	}
+	v.rules, v.policy = rules, rules.Hash()
+	v.readable, v.writable = view.Readable, view.Writable
+	t := &tree{project: v.project, private: private(rules, view.Writable)}
 	if v.dir, v.err = t.findDir(q.cwd); v.err != nil {
 		return
 	}
@@ -94,10 +113,16 @@ func (s *Server) decide(v *verdict, q question, view confine.View) {
 		v.err = parseError(err)
 		return
 	}
-	v.decision = s.Policy.Decide(script, policy.Env{
+	env := policy.Env{
 		Project: v.project, Dir: v.dir, Home: view.Home, Path: view.Path,
 		Readable: view.Readable, Writable: view.Writable, Files: t,
-	})
+	}
+	if q.explain {
+		e := rules.Examine(script, env)
+		v.explanation, v.decision = &e, e.Decision
+		return
+	}
+	v.decision = rules.Decide(script, env)
 }
 
 func parseError(err error) *api.Error {

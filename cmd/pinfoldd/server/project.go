@@ -48,8 +48,8 @@ var projectChecks = []projectCheck{
 }
 
 // findProject resolves the project and checks that the caller may use it. It
-// is called as the caller. state and socket are the daemon's own.
-func findProject(name string, c confine.Caller, state, socket string) (string, *api.Error) {
+// is called as the caller. state, socket and rules are the daemon's own.
+func findProject(name string, c confine.Caller, state, socket, rules string) (string, *api.Error) {
 	var t tree
 	p, err := t.walk(name)
 	if err != nil {
@@ -66,7 +66,7 @@ func findProject(name string, c confine.Caller, state, socket string) (string, *
 			return "", api.InvalidField("project", check.message)
 		}
 	}
-	if within(state, p.real) || within(socket, p.real) || within(p.real, state) {
+	if within(state, p.real) || within(socket, p.real) || within(rules, p.real) || within(p.real, state) {
 		return "", api.InvalidField("project", "must not hold, or lie in, what is pinfold's own")
 	}
 	return p.real, nil

@@ -16,8 +16,6 @@ import (
 
 	"github.com/pinfold/pinfold/api"
 	"github.com/pinfold/pinfold/confine"
-	"github.com/pinfold/pinfold/policy"
-	"github.com/pinfold/pinfold/shparse"
 	"github.com/pinfold/pinfold/trace"
 )
 
@@ -39,16 +37,10 @@ type Confiner interface {
 	Sessions() int
 }
 
-// A Decider decides on commands: a [policy.Policy].
-type Decider interface {
-	Decide(s *shparse.Script, env policy.Env) policy.Decision
-	Hash() string
-}
-
 // Config is what a server is made of.
 type Config struct {
 	Confiner Confiner
-	Policy   Decider
+	Policy   Decider // the site's, until SetPolicy
 	Trace    *trace.Log
 	Version  string // of the daemon
 	Build    string // id of the daemon's build
@@ -60,8 +52,9 @@ type Config struct {
 	OnlyUID *uint32
 	// StateDir is the daemon's directory, which callers can pass through, and
 	// Socket is where it listens; symlinks are followed in both. No project may
-	// hold either of them, nor lie in StateDir.
-	StateDir, Socket string
+	// hold either of them, nor lie in StateDir. Nor may it hold PolicyFile, where
+	// the site's policy is or would be; "" when there is none.
+	StateDir, Socket, PolicyFile string
 	// Log gets what an administrator should know; never a command.
 	Log *log.Logger
 }
@@ -69,10 +62,11 @@ type Config struct {
 // A Server serves the API. Make it with New.
 type Server struct {
 	Config
-	http   *http.Server
-	cancel context.CancelFunc // ends every run
-	users  users
-	layers layerCache
+	http     *http.Server
+	cancel   context.CancelFunc // ends every run
+	users    users
+	layers   layerCache
+	policies policies
 
 	runsMu sync.Mutex
 	runs   map[uint32]int // by uid
@@ -87,6 +81,7 @@ type Server struct {
 func New(c Config) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{Config: c, cancel: cancel, runs: map[uint32]int{}, writeTime: writeTime, judgeTime: judgeTime}
+	s.SetPolicy(c.Policy)
 	s.users.known = map[uint32]account{}
 	s.layers.byUID = map[uint32]probed{}
 	s.last.Store(time.Now().UnixNano())
@@ -150,12 +145,14 @@ type failure struct {
 
 // routes maps method and path to what answers.
 var routes = map[string]map[string]handler{
-	"/v1/exec":         {http.MethodPost: (*Server).exec},
-	"/v1/check":        {http.MethodPost: (*Server).check},
-	"/v1/status":       {http.MethodGet: (*Server).status},
-	"/v1/trace":        {http.MethodGet: (*Server).readTrace},
-	"/v1/openapi.yaml": {http.MethodGet: (*Server).openAPI},
-	"/healthz":         {http.MethodGet: (*Server).health},
+	"/v1/exec":               {http.MethodPost: (*Server).exec},
+	"/v1/check":              {http.MethodPost: (*Server).check},
+	"/v1/status":             {http.MethodGet: (*Server).status},
+	"/v1/trace":              {http.MethodGet: (*Server).readTrace},
+	"/v1/policy/summary":     {http.MethodGet: (*Server).policySummary},
+	"/v1/policy/schema.json": {http.MethodGet: (*Server).policySchema},
+	"/v1/openapi.yaml":       {http.MethodGet: (*Server).openAPI},
+	"/healthz":               {http.MethodGet: (*Server).health},
 }
 
 // ServeHTTP implements [http.Handler]. The connection must be one that the

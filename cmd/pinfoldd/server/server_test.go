@@ -79,7 +79,10 @@ func (f *fakeConfiner) View(confine.Caller, string) (confine.View, error) {
 func (f *fakeConfiner) Sessions() int { return 1 }
 
 // A fakePolicy decides by the first word of the text.
-type fakePolicy struct{ seen func(policy.Env) }
+type fakePolicy struct {
+	seen           func(policy.Env)
+	*policy.Policy // for what no test asks
+}
 
 func (f fakePolicy) Decide(s *shparse.Script, env policy.Env) policy.Decision {
 	if f.seen != nil {
@@ -105,6 +108,8 @@ func (f fakePolicy) Decide(s *shparse.Script, env policy.Env) policy.Decision {
 }
 
 func (f fakePolicy) Hash() string { return "hash" }
+
+func (f fakePolicy) Writable() []string { return nil }
 
 // A fixture is a server on a socket with a project of its own.
 type fixture struct {
@@ -824,7 +829,7 @@ func TestTraceOverTheSocket(t *testing.T) {
 
 func TestProjects(t *testing.T) {
 	var env policy.Env
-	f := serve(t, func(c *Config) { c.Policy = fakePolicy{func(e policy.Env) { env = e }} })
+	f := serve(t, func(c *Config) { c.Policy = fakePolicy{seen: func(e policy.Env) { env = e }} })
 	base := filepath.Dir(f.project)
 	for name, target := range map[string]string{"link": "project", "etc": "/etc", "file": "project/file", "none": "nowhere", "loop": "loop"} {
 		if err := os.Symlink(target, filepath.Join(base, name)); err != nil {

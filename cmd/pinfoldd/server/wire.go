@@ -36,6 +36,34 @@ func wireReasons(reasons []policy.Reason) []api.Reason {
 	return out
 }
 
+// wireExplanation returns the explanation as it travels; nil for none.
+func wireExplanation(e *policy.Explanation) *api.Explanation {
+	if e == nil {
+		return nil
+	}
+	out := &api.Explanation{Parts: make([]api.Part, len(e.Parts)), Opaque: e.Opaque, Remedies: notNil(e.Remedies)}
+	if e.Decision.Verdict != policy.Deny {
+		out.Grant = e.Decision.Grant.Words()
+	}
+	for i, p := range e.Parts {
+		part := api.Part{At: api.At{Line: p.Span.Line, Column: p.Span.Column, Text: p.Span.Text}, Verdict: p.Verdict.String(),
+			Effects: make([]api.Effect, len(p.Effects)), Reasons: wireReasons(p.Reasons)}
+		for k, seen := range p.Effects {
+			part.Effects[k] = api.Effect{Effect: seen.Name, Place: seen.Place, Detail: seen.Detail}
+		}
+		out.Parts[i] = part
+	}
+	return out
+}
+
+func wireRules(rules []policy.Rule) []api.Rule {
+	out := make([]api.Rule, len(rules))
+	for i, r := range rules {
+		out[i] = api.Rule{ID: r.ID, Verdict: r.Verdict.String(), Risk: r.Risk.String(), Subject: r.Subject, Reason: r.Reason}
+	}
+	return out
+}
+
 func wireGrant(g *policy.Grant) *api.Grant {
 	return &api.Grant{
 		Write: notNil(g.Write), Protected: notNil(g.Protected), Exec: g.Exec, ExecAny: g.ExecAny,

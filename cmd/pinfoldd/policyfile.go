@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pinfold/pinfold/confine"
+	"github.com/pinfold/pinfold/policy"
+	"github.com/pinfold/pinfold/trace"
+)
+
+const (
+	systemPolicy  = "/etc/pinfold/policy.toml"
+	maxPolicyFile = 1 << 20 // bytes
+)
+
+// userPolicy returns the policy file of the calling user.
+func userPolicy() (string, error) {
+	if dir := os.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "pinfold", "policy.toml"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("%w; name a policy file with --policy", err)
+	}
+	return filepath.Join(home, ".config", "pinfold", "policy.toml"), nil
+}
+
+// A policyFile is where the site's policy lies.
+type policyFile struct {
+	path     string
+	required bool   // it was named: one that is missing is an error
+	state    string // the daemon's own directory, symlinks followed; "" when there is none
+}
+
+// sources returns the file, or nothing when it is missing and may be.
+func (p policyFile) sources() ([]policy.Source, error) {
+	text, err := readPolicy(p.path)
+	if errors.Is(err, fs.ErrNotExist) && !p.required {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []policy.Source{{Name: p.path, Text: text}}, nil
+}
+
+// load returns the site's policy.
+func (p policyFile) load() (*policy.Policy, error) {
+	sources, err := p.sources()
+	if err != nil {
+		return nil, err
+	}
+	rules, err := policy.Load(sources...)
+	if err != nil {
+		return nil, err
+	}
+	return rules, p.checkRoots(append(rules.Readable(), rules.Writable()...))
+}
+
+// checkRoots checks that no directory that the policy shows to commands holds,
+// or lies in, what is the daemon's own.
+func (p policyFile) checkRoots(roots []string) error {
+	for _, root := range roots {
+		real := realPath(root)
+		if contains(real, realPath(p.path)) || p.state != "" && (contains(real, p.state) || contains(p.state, real)) {
+			return fmt.Errorf("%s: readable and writable must not hold, or lie in, what is pinfold's own: %s", p.path, root)
+		}
+	}
+	return nil
+}
+
+// contains reports whether the clean path is dir or lies beneath it.
+func contains(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// realPath follows symlinks as far as there is something.
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	if dir := filepath.Dir(path); dir != path {
+		return filepath.Join(realPath(dir), filepath.Base(path))
+	}
+	return path
+}
+
+// readPolicy reads a policy file that nobody but root and the user who calls
+// can have written.
+func readPolicy(name string) (string, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s: is no plain file", name)
+	}
+	real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return "", err
+	}
+	if err := checkOwners(real); err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxPolicyFile+1))
+	if err != nil {
+		return "", err
+	}
+	if len(text) > maxPolicyFile {
+		return "", fmt.Errorf("%s: is longer than %d MiB", name, maxPolicyFile>>20)
+	}
+	return string(text), nil
+}
+
+// checkOwners checks that the file, and each directory above it, belongs to
+// root or the user who calls, and that nobody else can write it. In a directory
+// with the sticky bit others cannot replace what is not theirs.
+func checkOwners(name string) error {
+	for what := "the file"; ; what = "the directory" {
+		var st unix.Stat_t
+		if err := unix.Lstat(name, &st); err != nil {
+			return &fs.PathError{Op: "stat", Path: name, Err: err}
+		}
+		isSticky := st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&unix.S_ISVTX != 0
+		switch {
+		case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+			return fmt.Errorf("%s: %s of a policy must belong to root or uid %d, but belongs to uid %d; chown it", name, what, os.Geteuid(), st.Uid)
+		case st.Mode&0o022 != 0 && !isSticky:
+			return fmt.Errorf("%s: %s of a policy must not be writable by others, but has mode %04o; chmod go-w it", name, what, st.Mode&0o7777)
+		case name == "/":
+			return nil
+		}
+		name = filepath.Dir(name)
+	}
+}
+
+// A siteRules keeps the site's policy in force, and loads it again on demand.
+type siteRules struct {
+	file    policyFile
+	hash    string // of the policy in force
+	manager *confine.Manager
+	records *trace.Log
+	log     *log.Logger
+}
+
+// adopt puts the policy in force.
+func (s *siteRules) adopt(p *policy.Policy) {
+	s.manager.SetRoots(p.Readable(), p.Writable())
+	s.hash = p.Hash()
+	s.record(trace.PolicyLoad{Policy: s.hash})
+}
+
+func (s *siteRules) record(l trace.PolicyLoad) {
+	l.File = s.file.path
+	if err := s.records.PolicyLoaded(l); err != nil {
+		s.log.Printf("the trace cannot be written: %v", err)
+	}
+}
+
+// reload loads the policy again and gives it to set. When it is wrong the old
+// one stays in force.
+func (s *siteRules) reload(set func(*policy.Policy)) {
+	old := s.hash
+	p, err := s.file.load()
+	if err != nil {
+		s.log.Printf("the policy was not reloaded, the old one (%.12s) stays in force: %v", old, err)
+		s.record(trace.PolicyLoad{Policy: old, Problem: err.Error()})
+		return
+	}
+	if p.Hash() == old {
+		s.log.Printf("policy %s: reloaded, nothing has changed (%.12s)", s.file.path, old)
+		return
+	}
+	s.adopt(p)
+	set(p)
+	s.log.Printf("policy %s: reloaded, was %.12s, is %.12s", s.file.path, old, p.Hash())
+}
+
+// reloadOn reloads whenever the channel says so, until ctx ends.
+func (s *siteRules) reloadOn(ctx context.Context, again <-chan os.Signal, set func(*policy.Policy)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again:
+			s.reload(set)
+		}
+	}
+}
