@@ -7,6 +7,9 @@
 //	pinfold run [flags] 'git status && ls'   run shell text
 //	pinfold run [flags] git status           run words, quoted for the shell
 //	pinfold check [flags] 'git status'       show the decision, run nothing
+//	pinfold explain [flags] 'git status'     show how the decision comes about
+//	pinfold policy check|show|test|diff      about policy files; executes pinfoldd
+//	pinfold policy summary|reload            about the policy that is in force
 //	pinfold doctor                           show every layer of the confinement
 //	pinfold trace [flags]                    show your own records
 //	pinfold --version
@@ -16,6 +19,7 @@
 // The exit status of run is the command's, 128 and the signal's number when a
 // signal ended it, 124 when its time was over, 126 when it was denied, not
 // approved or could not be parsed, 125 when Pinfold itself failed. That of check
-// is 0 for allow, 3 for ask, 126 for deny. That of doctor is 1 when a layer is
-// missing. Wrong usage is 125 for run and check, else 2.
+// and explain is 0 for allow, 3 for ask, 126 for deny. That of doctor is 1 when a layer is
+// missing. That of policy is 0 when the file is good, or when nothing differs, 1
+// when not, 2 after a failure. Wrong usage is 125 for run and check, else 2.
 package main

@@ -34,6 +34,9 @@ const usage = `usage:
   pinfold run [flags] 'git status && ls'   run shell text, confined
   pinfold run [flags] git status           run words, quoted for the shell
   pinfold check [flags] 'git status'       show the decision, run nothing
+  pinfold explain [flags] 'git status'     show how the decision comes about, run nothing
+  pinfold policy summary                   show what commands may do in the project
+  pinfold policy --help                    check, show, test, compare and reload policies
   pinfold doctor [flags]                   show every layer of the confinement
   pinfold trace [flags]                    show your own records
   pinfold --version
@@ -55,6 +58,10 @@ func pinfold(args []string) int {
 		return run(args[1:])
 	case "check":
 		return check(args[1:])
+	case "explain":
+		return explainCommand(args[1:])
+	case "policy":
+		return policyCommand(args[1:])
 	case "doctor":
 		return doctor(args[1:])
 	case "trace":

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -165,7 +166,7 @@ func (r *readiness) failed(err error) { r.say(err.Error()) }
 // say writes the line, once.
 func (r *readiness) say(line string) {
 	if r.pipe != nil {
-		_, _ = fmt.Fprintln(r.pipe, line) // who waited may be gone
+		_, _ = fmt.Fprintln(r.pipe, strings.ReplaceAll(line, "\n", "; ")) // who waited may be gone
 		_ = r.pipe.Close()
 	}
 }
