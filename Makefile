@@ -5,6 +5,7 @@
 #   make build    bin/pinfoldd and bin/pinfold
 #   make install  into $(DESTDIR)$(PREFIX)/bin
 #   make bench    figures, side by side with plain spawning
+#   make friction how often agents' commands would be asked about or denied
 #   make fuzz     each fuzz test for FUZZTIME
 #
 # demo and test install what is missing of compiler, headers, git and python3
@@ -19,12 +20,12 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # The id of a build begins with the time of its source, so that ids of commits
 # can be told older from newer; the rest is a hash of what is compiled.
-SOURCES = $(shell find . -path ./bin -prune -o \( -name '*.go' -o -name '*.[ch]' -o -name '*.toml' -o -name '*.yaml' -o -name 'go.*' \) -type f -print | LC_ALL=C sort)
+SOURCES = $(shell find . -path ./bin -prune -o \( -name '*.go' -o -name '*.[ch]' -o -name '*.toml' -o -name '*.yaml' -o -name '*.json' -o -name 'go.*' \) -type f -print | LC_ALL=C sort)
 BUILD   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)-$(shell cat $(SOURCES) | sha256sum | cut -c1-12)
 LDFLAGS = -s -w -X main.version=$(VERSION) -X main.build=$(BUILD)
 
 .DELETE_ON_ERROR:
-.PHONY: all build demo test check unit unit-as-user install bench fuzz clean deps
+.PHONY: all build demo test check unit unit-as-user install bench friction fuzz clean deps
 
 all: build
 
@@ -68,6 +69,10 @@ install: build
 
 bench: build
 	$(GO) run ./cmd/pinfoldd/bench
+
+# By verdict, rule and first word, under the default and under workspace.
+friction:
+	@$(GO) test -count=1 -run '^TestFriction$$' -v ./policy | sed -n 's/^ *friction_test.go:[0-9]*: //p'
 
 fuzz:
 	@for package in $$($(GO) list ./...); do \

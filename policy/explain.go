@@ -113,7 +113,7 @@ func (p *Policy) Summary() string {
 	}
 	for _, r := range p.rules.all {
 		if len(r.Command) == 0 && r.Verdict != Allow && r.ID != ruleDefault && r.ID != ruleUnread {
-			fmt.Fprintf(&b, "%s: whatever %s.\n", words(r.Verdict), r.Reason)
+			fmt.Fprintf(&b, "%s: %s.\n", words(r.Verdict), r.Reason)
 		}
 	}
 	return b.String()

@@ -119,6 +119,18 @@ var workspace = sync.OnceValue(func() *Policy {
 	return p
 })
 
+// beyond says of rules why it would not help a command to switch them off.
+var beyond = map[string]string{
+	"deny-outside":         "the site's policy can show the directory to commands: readable = [...], or writable = [...]",
+	"deny-readable-write":  "the site's policy can let commands write a directory of the site's own: writable = [...]",
+	"deny-network":         "no policy helps: commands have no network",
+	"deny-network-clients": "no policy helps: commands have no network",
+	"deny-privilege":       "no policy helps: commands can gain no privileges",
+	"deny-device-write":    "no policy helps: commands see no devices but /dev/null and its kind",
+	"deny-device-read":     "no policy helps: commands see no devices but /dev/null and its kind",
+	"deny-git-write":       "no policy helps: the sandbox holds those files read-only",
+}
+
 // remedies returns what would make a command allowed.
 func (p *Policy) remedies(s *shparse.Script, env Env, d *Decision) (list []string) {
 	if d.Verdict == Allow {
@@ -140,6 +152,8 @@ func (p *Policy) remedies(s *shparse.Script, env Env, d *Decision) (list []strin
 	for _, r := range d.Reasons {
 		switch {
 		case r.Verdict == Allow, r.Rule == ruleUnread:
+		case beyond[r.Rule] != "":
+			add("%s", beyond[r.Rule])
 		case r.Rule == ruleDefault:
 			add(`the site's policy can allow it: a [[rule]] with verdict = "allow" that names the command`)
 		case builtinRules()[r.Rule] != "":

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,7 +72,7 @@ func (s *Server) policySummary(w http.ResponseWriter, r *http.Request, p *peer) 
 		return refuse(v.err)
 	}
 	answer := &api.PolicySummary{
-		Success: true, Project: v.project, Policy: v.policy, Tightened: v.policy != v.site.Hash(), Text: v.rules.Summary(),
+		Success: true, Project: v.project, Policy: v.policy, Tightened: v.policy != v.site.Hash(), Text: v.summary(),
 		Rules: wireRules(v.rules.Rules()), Readable: notNil(v.readable), Writable: notNil(v.writable),
 	}
 	if accepts(r, "text/plain") {
@@ -80,6 +81,23 @@ func (s *Server) policySummary(w http.ResponseWriter, r *http.Request, p *peer) 
 	}
 	s.answer(w, http.StatusOK, answer)
 	return nil
+}
+
+// summary says in plain words what commands may do in the project.
+func (v *verdict) summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Project: %s\n", v.project)
+	b.WriteString(v.rules.Summary())
+	fmt.Fprintf(&b, "Commands may write, as far as they need: the project but protected paths; and %s.\n", strings.Join(v.writable, ", "))
+	if roots := v.rules.Readable(); len(roots) > 0 {
+		fmt.Fprintf(&b, "Commands see besides: %s.\n", strings.Join(roots, ", "))
+	}
+	fmt.Fprintf(&b, "A command ends after %v, a build or test after %v, unless the request says otherwise.\n", policy.DefaultTimeout, policy.BuildTimeout)
+	b.WriteString("Nobody can approve yet: what needs approval is not run. POST /v1/check, or pinfold explain, says how a command would be decided.\n")
+	if v.policy != v.site.Hash() {
+		fmt.Fprintf(&b, "The project's own %s is part of this.\n", projectFile)
+	}
+	return b.String()
 }
 
 // projectQuery reads the query of a request that is about a project.
