@@ -268,8 +268,8 @@ func census(t *testing.T) counts {
 	return c
 }
 
-// descendants counts the processes beneath this one.
-func descendants() int {
+// parents maps every process to its parent.
+func parents() map[int]int {
 	parent := map[int]int{}
 	procs, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, p := range procs {
@@ -283,6 +283,12 @@ func descendants() int {
 			parent[pid] = ppid
 		}
 	}
+	return parent
+}
+
+// descendants counts the processes beneath this one.
+func descendants() int {
+	parent := parents()
 	n := 0
 	for pid := range parent {
 		for up := parent[pid]; up != 0; up = parent[up] {
@@ -384,4 +390,28 @@ func TestRootWithoutPidsCgroup(t *testing.T) {
 	if r := b.run(t, policy.Grant{}, "echo served"); r.out != "served\n" || r.Receipt.Limits.ProcessesHeld != "rlimit" {
 		t.Errorf("an ordinary user: %+v", r)
 	}
+}
+
+// children are the processes right beneath this one.
+func children() []int {
+	var pids []int
+	for pid, up := range parents() {
+		if up == os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func uidOf(pid int) uint32 {
+	st, err := os.Stat("/proc/" + strconv.Itoa(pid))
+	if err != nil {
+		return ^uint32(0)
+	}
+	uid, _ := owner(st)
+	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if _, rest, ok := strings.Cut(string(status), "\nUid:\t"); ok {
+		fmt.Sscan(rest, &uid)
+	}
+	return uid
 }

@@ -35,8 +35,17 @@ func (c Caller) Do(f func() error) error {
 		return f()
 	}
 	own, err := unix.Getgroups()
+	var caps capabilities
+	if err == nil {
+		caps, err = getCapabilities()
+	}
 	if err == nil {
 		err = setFileIDs(c.UID, c.GID, c.Groups)
+	}
+	if err == nil {
+		// the ids take only the rights over files away: another, to look
+		// into processes, would follow links in /proc
+		err = capabilities{{Permitted: caps[0].Permitted}, {Permitted: caps[1].Permitted}}.set()
 	}
 	if err != nil {
 		// the thread may be half changed: it is not given back
@@ -47,7 +56,7 @@ func (c Caller) Do(f func() error) error {
 		groups[i] = uint32(g)
 	}
 	defer func() {
-		if setFileIDs(0, uint32(os.Getegid()), groups) == nil {
+		if caps.set() == nil && setFileIDs(0, uint32(os.Getegid()), groups) == nil {
 			runtime.UnlockOSThread()
 		}
 	}()
@@ -93,6 +102,28 @@ func fsuid() uint32 {
 // setGroups sets the supplementary groups of the calling thread.
 func setGroups(groups []uint32) error {
 	_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// capabilities are the calling thread's (capget(2), version 3: two halves).
+type capabilities [2]unix.CapUserData
+
+func getCapabilities() (capabilities, error) {
+	var c capabilities
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	_, _, errno := unix.RawSyscall(unix.SYS_CAPGET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&c)), 0)
+	if errno != 0 {
+		return c, errno
+	}
+	return c, nil
+}
+
+func (c capabilities) set() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	_, _, errno := unix.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&c)), 0)
 	if errno != 0 {
 		return errno
 	}

@@ -27,6 +27,10 @@ func TestDoTakesTheCallersRights(t *testing.T) {
 		refused()
 		err := c.Do(func() error { refused(); return nil })
 		refused()
+		// a link of /proc, which root may follow by another right
+		if _, err := os.Readlink("/proc/1/cwd"); !errors.Is(err, os.ErrPermission) {
+			t.Errorf("another's process as the caller: %v", err)
+		}
 		return err
 	})
 	if err != nil {

@@ -104,6 +104,9 @@ static void read_run(struct run *run, struct reader *r, const int *fds, int nfds
  */
 static void mount_proc(bool root)
 {
+	/* what tells of the machine's memory and is root's to read */
+	static const char *const masked[] = { "kcore", "keys", "kmsg", "kpagecount", "kpageflags", "kpagecgroup",
+					      "vmallocinfo", "slabinfo", "timer_list", "iomem" };
 	static const char *const parts[] = { "sys", "sysrq-trigger", "irq", "bus", "fs" };
 	char path[32];
 
@@ -115,6 +118,13 @@ static void mount_proc(bool root)
 					.set = MOUNT_ATTR_RDONLY };
 		if (apply(&op, -1, -1))
 			fail(STEP_PROC_READONLY, i);
+	}
+	for (uint32_t i = 0; root && i < COUNT(masked); i++) {
+		snprintf(path, sizeof path, "/proc/%s", masked[i]);
+		struct operation op = { .kind = OP_REBIND, .flags = OPF_OPTIONAL, .a = path, .b = "/dev/null", .b_len = 9,
+					.set = MOUNT_ATTR_RDONLY };
+		if (apply(&op, -1, -1))
+			fail(STEP_PROC_READONLY, (uint32_t)COUNT(parts) + i);
 	}
 }
 
@@ -220,6 +230,15 @@ static bool mount_has(const char *path, unsigned long flag)
 	return statfs(path, &st) == 0 && (unsigned long)st.f_flags & flag;
 }
 
+static bool opens(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 static bool refused(const char *path, int flags)
 {
 	int fd = open(path, flags | O_CLOEXEC);
@@ -282,8 +301,8 @@ static void probe(struct receipt *r, const struct session *s)
 		found |= PROBE_LANDLOCK_EXEC;
 	if (process_vm_readv(getpid(), NULL, 0, NULL, 0, 0) < 0 && errno == EPERM)
 		found |= PROBE_SECCOMP;
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 && errno == EPERM)
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), pair[2];
+	if (fd < 0 && errno == EPERM && socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) < 0 && errno == EPERM)
 		found |= PROBE_NO_SOCKET;
 	else if (fd >= 0 && no_route())
 		found |= PROBE_NO_ROUTE;
@@ -292,9 +311,10 @@ static void probe(struct receipt *r, const struct session *s)
 	if (mount_has(s->project, ST_RDONLY))
 		found |= PROBE_PROJECT_READONLY;
 	if (mount_has(s->project, ST_NOEXEC) && mount_has("/usr", ST_NOEXEC) && mount_has("/tmp", ST_NOEXEC) &&
-	    mount_has(s->home, ST_NOEXEC))
+	    mount_has("/var/tmp", ST_NOEXEC) && mount_has(s->home, ST_NOEXEC))
 		found |= PROBE_NOEXEC;
-	if (mount_has("/", ST_RDONLY))
+	if (mount_has("/", ST_RDONLY) && mount_has("/usr", ST_RDONLY) && mount_has("/dev", ST_RDONLY) &&
+	    mount_has(s->home, ST_RDONLY))
 		found |= PROBE_ROOT_READONLY;
 	if (getpid() == 2)
 		found |= PROBE_PIDNS;
@@ -349,6 +369,9 @@ static __attribute__((noreturn, noinline)) void shell(const struct session *s, s
 	/* the keeper has it set for good; Landlock and seccomp rely on it */
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		fail(STEP_NNP, 0);
+	/* the canaries prove something only where they are within reach */
+	if (!opens("/.pinfold/read", O_RDONLY) || !opens("/.pinfold/write", O_WRONLY))
+		fail(STEP_PROBE, PROBE_LANDLOCK_READ | PROBE_LANDLOCK_WRITE);
 	/* Landlock before the descriptors go: it needs the ruleset's */
 	if (syscall(SYS_landlock_restrict_self, run->ruleset, run->landlock_flags))
 		fail(STEP_LANDLOCK, 0);

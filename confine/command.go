@@ -46,7 +46,7 @@ func (m *Manager) Run(ctx context.Context, r Request) (Outcome, error) {
 }
 
 func (m *Manager) runOnce(ctx context.Context, r Request) (Outcome, error) {
-	s, err := m.acquire(r.Caller, r.Project)
+	s, err := m.acquire(r.Caller, r.Project, r.Root)
 	if err != nil {
 		return Outcome{}, err
 	}

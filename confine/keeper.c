@@ -28,12 +28,16 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* Signals that may be queued in a session at once. */
+enum { PENDING_MAX = 4096 };
 
 static struct session session;
 /* How runs end: shared with the daemon and each init. The rest of a slot is the
@@ -287,6 +291,26 @@ static void map_filters(const int *fds)
 }
 
 /*
+ * What is counted for the namespace is counted for who made it as well, which
+ * for the system daemon is root: a session gets a share (namespaces(7),
+ * /proc/sys/user). Missing files are counts that this kernel does not have.
+ */
+static int bound_counts(void)
+{
+	static const char *const bounds[][2] = {
+		{ "proc/sys/user/max_inotify_instances", "16" },
+		{ "proc/sys/user/max_inotify_watches", "65536" },
+		{ "proc/sys/user/max_fanotify_groups", "0" },
+		{ "proc/sys/user/max_user_namespaces", "0" },
+	};
+
+	for (size_t i = 0; i < COUNT(bounds); i++)
+		if (write_file(bounds[i][0], bounds[i][1]) && errno != ENOENT)
+			return -1;
+	return 0;
+}
+
+/*
  * Builds the new root and makes it the only one. It is attached over /usr,
  * which every system has: the sources were opened before, so that what it
  * hides is not needed any more.
@@ -321,6 +345,8 @@ static void build_root(struct operation *ops, uint32_t nops, int devices)
 	if (mkdir("proc", 0555) ||
 	    mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL))
 		die(STEP_PROC, 0);
+	if (bound_counts())
+		die(STEP_PRIVILEGES, 3);
 	for (uint32_t i = 0; i < nops; i++) {
 		if (ops[i].kind == OP_DEV && devices < 0) {
 			if (bind_devices(nodes))
@@ -465,19 +491,27 @@ static void serve(char *buf, int signals)
 	}
 }
 
+/*
+ * Dies with the daemon even when stopped. It may be dead already, and getppid
+ * tells nothing across a pid namespace.
+ */
+static void die_with_daemon(void)
+{
+	struct pollfd p = { CHANNEL, 0, 0 };
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (poll(&p, 1, 0) > 0 && p.revents & POLLHUP)
+		_exit(0);
+}
+
 /* The process that stays: pid 1 of the session's pid namespace. */
 static void keep(char *buf, void *text, size_t size, struct reader *r, struct operation *ops, uint32_t nops,
 		 uint32_t nreport, int devices)
 {
-	struct pollfd p = { CHANNEL, 0, 0 };
 	sigset_t set;
 	int signals;
 
-	/* die with the daemon even when stopped; it may be dead already, and
-	 * getppid tells nothing across a pid namespace */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (poll(&p, 1, 0) > 0 && p.revents & POLLHUP)
-		_exit(0);
+	die_with_daemon();
 	prctl(PR_SET_DUMPABLE, 0);
 	if (give_up_privileges())
 		die(STEP_PRIVILEGES, 0);
@@ -561,6 +595,10 @@ static void become_keeper(void)
 		if (devices < 0)
 			die(STEP_DEVICES, 1);
 	}
+	/* signals that are queued in the namespace are charged to who made it
+	 * too; its bound is this process's */
+	if (setrlimit(RLIMIT_SIGPENDING, &(struct rlimit){ PENDING_MAX, PENDING_MAX }) && errno != EPERM)
+		die(STEP_PRIVILEGES, 2);
 	/* the user namespace while still root: it belongs to root then, and the
 	 * caller's own processes can neither enter nor trace what is in it */
 	if (unshare(CLONE_NEWUSER))
@@ -572,6 +610,8 @@ static void become_keeper(void)
 	/* the capabilities stay: uid 0 of the host is not uid 0 in here */
 	if (system && (prctl(PR_SET_KEEPCAPS, 1) || setresuid(session.uid, session.uid, session.uid)))
 		die(STEP_IDS, 0);
+	/* the change of ids has cleared it; keep() sets it for the next process */
+	die_with_daemon();
 	if (unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWCGROUP))
 		die(STEP_NAMESPACES, 0);
 	/* the next process is pid 1 of the new namespace; the daemon is its

@@ -81,6 +81,7 @@ enum op {
 	OP_DEV,     /* a: path: the minimal /dev */
 	OP_DEVPTS,  /* a: path */
 	OP_ATTR,    /* a: path, set, clear: MOUNT_ATTR_* of the mount there */
+	OP_MODE,    /* a: path, arg: mode */
 	OP_REBIND,  /* a: path, b: another place, or empty for the same, set, clear: bound there */
 };
 
@@ -99,13 +100,13 @@ enum {
 	PROBE_NO_SOCKET = 1 << 4,       /* socket(2): EPERM */
 	PROBE_NO_ROUTE = 1 << 5,        /* connect(2) to a documentation address: ENETUNREACH */
 	PROBE_PROJECT_READONLY = 1 << 6,
-	PROBE_NOEXEC = 1 << 7,          /* project, /usr, /tmp and home: noexec */
+	PROBE_NOEXEC = 1 << 7,          /* project, /usr, /tmp, /var/tmp and home: noexec */
 	PROBE_NO_CAPS = 1 << 8,
 	PROBE_NNP = 1 << 9,
 	PROBE_SECCOMP_MODE = 1 << 10,
 	PROBE_IDS = 1 << 11,            /* uid and gid are the caller's */
 	PROBE_PIDNS = 1 << 12,          /* second process of its own pid namespace */
-	PROBE_ROOT_READONLY = 1 << 13,  /* the new root itself */
+	PROBE_ROOT_READONLY = 1 << 13,  /* the new root itself, /usr, /dev and the home */
 	PROBE_BITS = 14,
 };
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -103,6 +104,10 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.limits = m.limits.orDefault()
 	var err error
+	// what is bound from it must have no links on its way
+	if m.stateDir, err = filepath.EvalSymlinks(cfg.StateDir); err != nil {
+		return nil, err
+	}
 	if m.abi, err = landlockABI(); err != nil {
 		return nil, err
 	}
@@ -250,12 +255,11 @@ func (m *Manager) sweep() {
 
 // acquire returns a session with its run counted. A session whose project was
 // replaced on the host, or whose keeper is gone, is renewed.
-func (m *Manager) acquire(c Caller, project string) (*session, error) {
+func (m *Manager) acquire(c Caller, project string, judged Identity) (*session, error) {
 	key := sessionKey{c.UID, project}
-	var root unix.Stat_t
-	err := c.Do(func() error { return unix.Lstat(project, &root) })
-	if err == nil && root.Mode&unix.S_IFMT != unix.S_IFDIR {
-		err = unix.ENOTDIR
+	root, err := lookAt(c, project)
+	if err == nil && judged != (Identity{}) && judged != (Identity{root.Dev, root.Ino}) {
+		err = errors.New("replaced since it was judged; try again")
 	}
 	if err != nil {
 		return nil, &ProjectError{Path: project, Err: err}
@@ -303,6 +307,23 @@ func (m *Manager) acquire(c Caller, project string) (*session, error) {
 		m.mu.Unlock()
 		return s, err
 	}
+}
+
+// lookAt finds the directory as the caller. No part of the path may be a link:
+// they were followed before, and one that is there now was put there meanwhile.
+func lookAt(c Caller, project string) (root unix.Stat_t, err error) {
+	err = c.Do(func() error {
+		fd, err := unix.Openat2(unix.AT_FDCWD, project, &unix.OpenHow{
+			Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY,
+			Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		})
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.Fstat(fd, &root)
+	})
+	return root, err
 }
 
 // same reports whether a session of c still fits: groups may have changed.

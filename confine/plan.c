@@ -55,12 +55,24 @@ static int set_attr(int fd, const char *path, unsigned flags, uint64_t set, uint
 
 int open_source(struct operation *op)
 {
+	/* the daemon has followed every link: one that is there now was put
+	 * there meanwhile */
+	struct open_how how = {
+		.flags = O_PATH | O_CLOEXEC,
+		.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+	};
+	int at = (int)syscall(SYS_openat2, AT_FDCWD, op->b, &how, sizeof how);
+
+	if (at < 0)
+		return -1;
 	/* with all that is mounted beneath: a new user namespace may not take
 	 * a tree apart */
-	op->source = open_tree(AT_FDCWD, op->b,
-			       OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_SYMLINK_NOFOLLOW);
+	op->source = open_tree(at, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+	int err = errno;
+	close(at);
+	errno = err;
 	if (op->source < 0)
-		return op->flags & OPF_OPTIONAL && errno == ENOENT ? 0 : -1;
+		return -1;
 	return set_attr(op->source, "", AT_EMPTY_PATH | AT_RECURSIVE, op->set, op->clear);
 }
 
@@ -125,8 +137,6 @@ int apply(const struct operation *op, int project, int devices)
 	case OP_FILE:
 		return make_file(op);
 	case OP_BIND:
-		if (op->source < 0)
-			return 0;
 		return move_mount(op->source, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH);
 	case OP_TMPFS:
 		/* MS_* and MOUNT_ATTR_* have the same values for these flags */
@@ -139,6 +149,8 @@ int apply(const struct operation *op, int project, int devices)
 		return set_attr(AT_FDCWD, path, op->flags & OPF_TREE ? AT_RECURSIVE : 0, op->set, op->clear);
 	case OP_REBIND:
 		return rebind(op, project);
+	case OP_MODE:
+		return chmod(path, (mode_t)op->arg);
 	default:
 		errno = EBADMSG;
 		return -1;

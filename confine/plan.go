@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -76,7 +77,10 @@ func (s *session) newPlan(g policy.Grant) (*plan, error) {
 		p.free()
 		return nil, err
 	}
-	p.protect(g)
+	if err := p.protect(s, g); err != nil {
+		p.free()
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -117,6 +121,8 @@ func (p *plan) places(s *session, g policy.Grant, whole bool) {
 		case placeShared:
 			rights |= rightWrite
 		case placeScratch:
+			// its owner may have changed the mode, for all that come later
+			p.ops = append(p.ops, op{kind: opMode, a: at.path, arg: 0o1777})
 			// a rule on a directory above the project would be one on the
 			// project: not unless that is granted anyway
 			if !within(s.project, at.path) || whole {
@@ -218,13 +224,26 @@ func (p *plan) write(s *session, place string) error {
 	return nil
 }
 
-// protect comes after writes: the later mount is the one that counts.
-func (p *plan) protect(g policy.Grant) {
+// protect comes after writes: the later mount is the one that counts. A .git that
+// is a file, as in a linked worktree, is read-only; a link in the place of a
+// protected name could not be held, and stops the command.
+func (p *plan) protect(s *session, g policy.Grant) error {
 	for _, protected := range protectedPaths {
 		opened := slices.Contains(g.Protected, protected.path)
 		reached := slices.ContainsFunc(g.Write, func(w string) bool { return within("/"+protected.path, filepath.Join("/", w)) })
-		if reached && !opened {
-			p.ops = append(p.ops, op{kind: opRebind, flags: opfProject | opfOptional, a: protected.path, set: protected.set})
+		if !reached || opened {
+			continue
 		}
+		var st unix.Stat_t
+		set := protected.set
+		err := unix.Fstatat(s.projectFD, protected.path, &st, unix.AT_SYMLINK_NOFOLLOW)
+		switch {
+		case err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK:
+			return &ProjectError{Path: protected.path, Err: errors.New("is a symbolic link, which cannot be kept from being changed; put what it leads to in its place")}
+		case err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR:
+			set = attrRO
+		}
+		p.ops = append(p.ops, op{kind: opRebind, flags: opfProject | opfOptional, a: protected.path, set: set})
 	}
+	return nil
 }

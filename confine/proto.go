@@ -36,6 +36,7 @@ const (
 	opDev    = C.OP_DEV
 	opDevpts = C.OP_DEVPTS
 	opAttr   = C.OP_ATTR
+	opMode   = C.OP_MODE
 	opRebind = C.OP_REBIND
 
 	opfOptional = C.OPF_OPTIONAL

@@ -11,6 +11,9 @@ import (
 type Request struct {
 	Caller  Caller
 	Project string // absolute path, symlinks followed
+	// Root says which directory Project was when it was judged, if it is not
+	// the zero value: another one that is there now is refused.
+	Root    Identity
 	Dir     string // project-relative directory to start in; "." is the project
 	Text    string // canonical text for bash
 	Grant   policy.Grant
@@ -26,6 +29,10 @@ type Request struct {
 	// and probed and the shell is about to be executed.
 	Started func(Receipt)
 }
+
+// An Identity tells a directory from every other: device and inode, as stat(2)
+// gives them.
+type Identity struct{ Dev, Ino uint64 }
 
 // An Outcome is how a command ended. Nothing of it is left running.
 type Outcome struct {

@@ -85,6 +85,14 @@ func tightened(pinned bool) []allowance {
 	for _, p := range []uint64{0, 0x8, 0x20000, 0x20008, 0x40000, low32} {
 		add("personality", condition{0, low32, p})
 	}
+	// a pair of datagram sockets can be connected again, to a path of the host
+	kinds := []uint64{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}
+	if !pinned {
+		kinds = append(kinds, unix.SOCK_DGRAM)
+	}
+	for _, kind := range kinds {
+		add("socketpair", condition{0, low32, unix.AF_UNIX}, condition{1, 0xf, kind})
+	}
 	if pinned {
 		return append(list, none("socket"), none("memfd_create"), none("memfd_secret"), none("ptrace"))
 	}

@@ -96,8 +96,9 @@ func (s *session) start() error {
 		if err != nil {
 			s.channel.Close()
 		}
-		var status unix.WaitStatus
-		unix.Wait4(pid, &status, 0, nil)
+		// it ends by itself; but it runs as the caller, who may have stopped it
+		unix.Kill(pid, unix.SIGKILL)
+		unix.Wait4(pid, nil, 0, nil)
 	}()
 	if s.caller.UID == 0 {
 		s.cgroup, err = s.m.pids.add(pid, s.m.limits.Processes+ownProcesses)
@@ -121,19 +122,26 @@ func (s *session) start() error {
 		}
 		switch e.kind {
 		case C.MSG_USERNS:
+			closeAll(fds)
 			err = s.mapIDs(pid)
 		case C.MSG_KEEPER:
 			err = s.keepPidfd(fds)
 		case C.MSG_READY:
-			err = s.ready(fds)
-			s.channel.SetDeadline(time.Time{})
-			return err
+			err = s.keepPlaces(fds)
 		case C.MSG_FAIL:
+			closeAll(fds)
 			err = s.explain(e.fail)
 		default:
+			closeAll(fds)
 			err = &Unavailable{Layer: "keeper", Err: errProtocol}
 		}
 		if err != nil {
+			return err
+		}
+		// two processes say these two, in either order
+		if s.pidfd >= 0 && s.fds != nil {
+			s.channel.SetDeadline(time.Time{})
+			err = s.compareProject()
 			return err
 		}
 	}
@@ -355,10 +363,9 @@ func (s *session) keepPidfd(fds []int) error {
 	return nil
 }
 
-// ready takes the places' descriptors and checks that the project that was
-// mounted is the one that was looked at.
-func (s *session) ready(fds []int) error {
-	if len(fds) != len(s.base.places) || s.pidfd < 0 {
+// keepPlaces takes the places' descriptors.
+func (s *session) keepPlaces(fds []int) error {
+	if len(fds) != len(s.base.places) || s.fds != nil {
 		closeAll(fds)
 		return &Unavailable{Layer: "keeper", Err: errProtocol}
 	}
@@ -368,6 +375,12 @@ func (s *session) ready(fds []int) error {
 			s.projectFD = fds[i]
 		}
 	}
+	return nil
+}
+
+// compareProject checks that the project that was mounted is the one that was
+// looked at.
+func (s *session) compareProject() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(s.projectFD, &st); err != nil || st.Dev != s.root.Dev || st.Ino != s.root.Ino {
 		return &ProjectError{Path: s.project, Err: errors.New("replaced while the sandbox was made; try again")}

@@ -69,7 +69,7 @@ var scratch = []string{"/tmp", "/var/tmp"}
 // the new root has something else.
 func homeOf(c Caller) string {
 	home := filepath.Clean(c.Home)
-	if !filepath.IsAbs(home) || home == "/" {
+	if !filepath.IsAbs(home) || home == "/" || strings.ContainsAny(home, ":\n") {
 		return "/home/user"
 	}
 	if slices.ContainsFunc(ownTops, func(top string) bool { return within(home, top) }) {
@@ -113,16 +113,21 @@ func (r roots) existing(c Caller, home, project string) roots {
 	return roots{keep(r.readable, false), keep(r.writable, true)}
 }
 
+// A tool is a toolchain in the caller's home, and where it lies with links
+// followed.
+type tool struct{ name, source string }
+
 // viewOf finds what there is of the toolchains and the site's roots, with the
 // caller's rights.
-func viewOf(c Caller, project string, site roots) (View, []string, error) {
+func viewOf(c Caller, project string, site roots) (View, []tool, error) {
 	v := View{Home: homeOf(c)}
-	var tools []string
+	var tools []tool
 	err := c.Do(func() error {
 		site = site.existing(c, v.Home, project)
 		for _, t := range homeTools {
-			if isDir(filepath.Join(c.Home, t)) && !within(project, filepath.Join(c.Home, t)) {
-				tools = append(tools, t)
+			source, err := filepath.EvalSymlinks(filepath.Join(c.Home, t))
+			if err == nil && isDir(source) && !within(project, source) && !within(source, project) {
+				tools = append(tools, tool{t, source})
 			}
 		}
 		if isDir(filepath.Join(c.Home, ".nvm/versions")) {
@@ -138,7 +143,7 @@ func viewOf(c Caller, project string, site roots) (View, []string, error) {
 		return View{}, nil, err
 	}
 	for _, p := range pathInHome {
-		if slices.ContainsFunc(tools, func(t string) bool { return within(p, t) }) {
+		if slices.ContainsFunc(tools, func(t tool) bool { return within(p, t.name) }) {
 			v.Path = append(v.Path, filepath.Join(v.Home, p))
 		}
 	}
@@ -153,7 +158,7 @@ func viewOf(c Caller, project string, site roots) (View, []string, error) {
 		}
 	}
 	for _, t := range tools {
-		v.Readable = append(v.Readable, filepath.Join(v.Home, t))
+		v.Readable = append(v.Readable, filepath.Join(v.Home, t.name))
 	}
 	for _, t := range homeCaches {
 		v.Readable = append(v.Readable, filepath.Join(v.Home, t))
@@ -261,7 +266,7 @@ func newBase(c Caller, project, cache string, site roots, shell shell) (*base, e
 		b.tmpfs(s, "mode=1777,size=1g,nr_inodes=200k", attrNoexec)
 		b.places = append(b.places, place{s, placeScratch})
 	}
-	b.home(c, project, cache, tools)
+	b.home(project, cache, tools)
 	for _, dir := range view.site.readable {
 		b.bind(dir, dir, attrRO|attrNoexec, placeRead)
 	}
@@ -301,7 +306,7 @@ func (b *base) canaries() {
 	b.do(op{kind: opFile, a: "/.pinfold/read", b: "canary\n", arg: 0o644})
 	b.do(op{kind: opFile, a: "/.pinfold/write", arg: 0o644})
 	b.do(op{kind: opFile, a: "/.pinfold/exec", b: "no program at all\n", arg: 0o755})
-	b.do(op{kind: opRebind, a: "/.pinfold/write", b: "/dev/null", set: attrRO})
+	b.do(op{kind: opRebind, a: "/.pinfold/write", b: "/dev/zero", set: attrRO})
 	b.do(op{kind: opAttr, a: "/.pinfold", set: attrRO})
 	b.mounts = append(b.mounts, "/.pinfold")
 	b.places = append(b.places, place{"/.pinfold/exec", placeCanary})
@@ -367,8 +372,8 @@ func (b *base) etc(c Caller, project string) error {
 		}
 	}
 	for _, name := range etcTrees {
-		if isDir("/etc/" + name) {
-			b.bind("/etc/"+name, "/etc/"+name, attrRO|attrNoexec, placeUnder)
+		if source, err := filepath.EvalSymlinks("/etc/" + name); err == nil && isDir(source) {
+			b.bind(source, "/etc/"+name, attrRO|attrNoexec, placeUnder)
 		}
 	}
 	return nil
@@ -389,12 +394,12 @@ func gitConfig(project string) string {
 }
 
 // home is a directory without configuration: toolchains and caches only.
-func (b *base) home(c Caller, project, cache string, tools []string) {
+func (b *base) home(project, cache string, tools []tool) {
 	home := b.view.Home
 	b.tmpfs(home, "mode=0755,size=16m", attrNoexec)
 	b.places = append(b.places, place{home, placeHome})
 	for _, t := range tools {
-		b.bind(filepath.Join(c.Home, t), filepath.Join(home, t), attrRO|attrNoexec, placeTool)
+		b.bind(t.source, filepath.Join(home, t.name), attrRO|attrNoexec, placeTool)
 	}
 	for _, t := range homeCaches {
 		if path := filepath.Join(home, t); !within(project, path) {
