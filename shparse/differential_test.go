@@ -199,6 +199,9 @@ func trace(t testing.TB, shell, text, dir string) (calls [][]string, complaints 
 		bin = "/../programs"
 	}
 	cmd.Env = []string{"HOME=/home/u", "PATH=" + dir + bin, "BASH_ENV=" + dir + "/../env", "LC_ALL=C.UTF-8"}
+	for _, left := range []string{"/../o", "/d/o", "/../../o"} { // by an earlier script that changed its directory
+		_ = os.Remove(dir + left)
+	}
 	out, err := os.Create(dir + "/../trace")
 	if err != nil {
 		t.Fatal(err)
@@ -380,6 +383,23 @@ func TestReadingCoversShells(t *testing.T) {
 			g := generator{choices: choices(seed), posix: posix}
 			compare(t, g.script(), dir, posix)
 		}
+	}
+}
+
+// Scripts that were once read otherwise than bash runs them.
+func TestFoundScripts(t *testing.T) {
+	dir := arena(t)
+	for _, text := range []string{
+		"~nobody-of-that-name a; p ~nobody-of-that-name/x",
+		"p $(q && `p a`# x || cd d; p *\n)",
+		"p $x{a,'b c'}", "x=1; p {$x,b}c",
+		"p $(q){a,b}",
+		"unset x; p '\\'`p \"a b\"`${x:-\"a b\"}",
+		"cd nowhere; p *",
+		"a=(1 2); a[0]=3; p \"${a[@]}\"",
+		"p a | time p b",
+	} {
+		compare(t, text, dir, false)
 	}
 }
 

@@ -7,10 +7,12 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// checkComments finds comments whose last character is a backslash: the parser
-// joins the next line, no shell does.
+// checkComments finds comments that only the parser sees as it does: one whose
+// last character is a backslash, which joins the next line for the parser
+// alone, and one that begins right behind a word, of which it is a part for
+// every shell.
 func checkComments(text string, lang syntax.LangVariant) (doubts []Doubt) {
-	if !strings.Contains(text, "#") || !strings.Contains(text, "\\\n") {
+	if !suspicious(text) {
 		return nil
 	}
 	file, err := syntax.NewParser(syntax.Variant(lang), syntax.KeepComments(true)).Parse(strings.NewReader(text), "")
@@ -28,9 +30,32 @@ func checkComments(text string, lang syntax.LangVariant) (doubts []Doubt) {
 			doubts = append(doubts, Doubt{Kind: Ambiguous, Offset: hash, End: hash + len(line),
 				Message: "comment that ends in a backslash"})
 		}
+		if !beginsWord(text, hash) {
+			doubts = append(doubts, Doubt{Kind: Ambiguous, Offset: hash, End: hash + len(line),
+				Message: "comment that begins inside a word"})
+		}
 		return true
 	})
 	return doubts
+}
+
+// suspicious reports whether the text may hold a comment that is read in two
+// ways, so that comments must be looked at.
+func suspicious(text string) bool {
+	if strings.Contains(text, "\\\n") && strings.Contains(text, "#") {
+		return true
+	}
+	for i := 0; i < len(text); i++ {
+		if text[i] == '#' && !beginsWord(text, i) && !strings.ContainsRune("${\\", rune(text[i-1])) {
+			return true
+		}
+	}
+	return false
+}
+
+// beginsWord reports whether what stands at the offset can begin a word.
+func beginsWord(text string, offset int) bool {
+	return offset == 0 || strings.IndexByte(" \t\n;&|()<>", text[min(offset, len(text))-1]) >= 0
 }
 
 // A checker walks a tree to find what shells read differently from the parser,

@@ -395,7 +395,8 @@ func (r *reader) tilde(b *builder, s, stop string, more bool, st *state) string 
 	case user == "root":
 		b.text("/root", true)
 	case isName(strings.NewReplacer("-", "_", ".", "_").Replace(user)):
-		b.text("/home/"+user, true) // wherever it is, it is another user's
+		// Wherever it is, it is another user's; without that user it is itself.
+		b.values([]Value{Text("/home/" + user), Text(s[:end])}, true)
 	default:
 		b.unknown(Any, true)
 	}
