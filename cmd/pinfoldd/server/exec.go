@@ -202,7 +202,7 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), output
 		}
 	}()
 	r := confine.Request{
-		Caller: j.caller, Project: j.verdict.project, Dir: j.verdict.dir, Text: j.verdict.decision.Text,
+		Caller: j.caller, Project: j.verdict.project, Root: j.verdict.root, Dir: j.verdict.dir, Text: j.verdict.decision.Text,
 		Grant: j.verdict.decision.Grant, Timeout: j.timeout, Stdout: stdout, Stderr: stderr,
 	}
 	if started != nil {

@@ -22,7 +22,8 @@ type question struct {
 // A verdict is what came of a question. Where err is not nil, what comes after
 // the step that failed is not set.
 type verdict struct {
-	project            string   // symlinks followed
+	project            string // symlinks followed
+	root               confine.Identity
 	policy             string   // hash of the policy that decided
 	site, rules        Decider  // the site's policy, and the one that decided
 	readable, writable []string // outside the project
@@ -72,7 +73,7 @@ func (s *Server) judgeNow(q question) (v verdict) {
 		return verdict{err: &api.Error{Code: api.Internal, Message: fmt.Sprintf("%s: %v", what, err)}}
 	}
 	if err := q.caller.Do(func() error {
-		v.project, v.err = findProject(q.project, q.caller, s.StateDir, s.Socket, s.PolicyFile)
+		v.project, v.root, v.err = findProject(q.project, q.caller, s.StateDir, s.Socket, s.PolicyFile)
 		return nil
 	}); err != nil {
 		return internal("act as the caller", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -45,15 +46,48 @@ var projectChecks = []projectCheck{
 		"must not be your home directory or one above it; name a directory inside it"},
 	{func(p *place, c confine.Caller) bool { return p.stat.Uid == c.UID },
 		"must be a directory that you own"},
+	// what steers programs, or holds keys, has its protection from the project
+	// that it lies in: it can be none itself
+	{func(p *place, c confine.Caller) bool { return !inHiddenHome(p.real, c.Home) },
+		"must not be a hidden directory of your home, nor lie in one"},
+	{func(p *place, _ confine.Caller) bool { return !inGitDir(p.real) },
+		"must not be a git directory, nor lie in one; name the work tree"},
 }
 
-// findProject resolves the project and checks that the caller may use it. It
+// inHiddenHome reports whether the path is, or lies in, a directory of the home
+// whose name begins with a dot. Agents keep work trees beneath theirs, in a
+// directory named worktrees: those are as any other.
+func inHiddenHome(real, home string) bool {
+	if real == home || !within(real, home) {
+		return false
+	}
+	parts := strings.Split(real[len(home)+1:], "/")
+	return strings.HasPrefix(parts[0], ".") && !(len(parts) > 2 && parts[1] == "worktrees")
+}
+
+// inGitDir reports whether the path has a part named .git, or is, or lies in,
+// a directory that git would take for a repository's (gitrepository-layout(5)).
+func inGitDir(real string) bool {
+	for dir := real; dir != "/"; dir = path.Dir(dir) {
+		if path.Base(dir) == ".git" {
+			return true
+		}
+		var st unix.Stat_t
+		if unix.Lstat(dir+"/HEAD", &st) == nil && unix.Lstat(dir+"/objects", &st) == nil && unix.Lstat(dir+"/refs", &st) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// findProject resolves the project and checks that the caller may use it, and
+// returns where it is and which directory it was. It
 // is called as the caller. state, socket and rules are the daemon's own.
-func findProject(name string, c confine.Caller, state, socket, rules string) (string, *api.Error) {
+func findProject(name string, c confine.Caller, state, socket, rules string) (string, confine.Identity, *api.Error) {
 	var t tree
 	p, err := t.walk(name)
 	if err != nil {
-		return "", api.InvalidField("project", "cannot be followed: "+reason(err))
+		return "", confine.Identity{}, api.InvalidField("project", "cannot be followed: "+reason(err))
 	}
 	defer p.close()
 	if !within(p.real, c.Home) { // a project in the home as it is named is not above it
@@ -63,13 +97,13 @@ func findProject(name string, c confine.Caller, state, socket, rules string) (st
 	}
 	for _, check := range projectChecks {
 		if !check.holds(&p, c) {
-			return "", api.InvalidField("project", check.message)
+			return "", confine.Identity{}, api.InvalidField("project", check.message)
 		}
 	}
 	if within(state, p.real) || within(socket, p.real) || within(rules, p.real) || within(p.real, state) {
-		return "", api.InvalidField("project", "must not hold, or lie in, what is pinfold's own")
+		return "", confine.Identity{}, api.InvalidField("project", "must not hold, or lie in, what is pinfold's own")
 	}
-	return p.real, nil
+	return p.real, confine.Identity{Dev: p.stat.Dev, Ino: p.stat.Ino}, nil
 }
 
 // findDir resolves cwd, a path relative to the project, and returns it relative
