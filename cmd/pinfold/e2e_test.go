@@ -597,6 +597,71 @@ func TestNothingGrows(t *testing.T) {
 	})
 }
 
+// TestSiteRoots: what the site names is seen, and written where it may be, by
+// every caller, until the policy changes.
+func TestSiteRoots(t *testing.T) {
+	var root string
+	home, _ := os.UserHomeDir()
+	for _, parent := range []string{"/srv", home} {
+		if dir, err := os.MkdirTemp(parent, "pinfold-e2e-"); err == nil && root == "" {
+			root = dir
+			t.Cleanup(func() { os.RemoveAll(dir) })
+		}
+	}
+	if root == "" {
+		t.Skip("no place for a directory that is neither temporary nor in a project")
+	}
+	for name, mode := range map[string]os.FileMode{".": 0o755, "docs": 0o755, "cache": 0o777} {
+		dir := filepath.Join(root, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "docs/note"), []byte("hello\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := startDaemon(t)
+	callers := d.callers(t)
+	d.stop(t, unix.SIGTERM)
+	file := filepath.Join(d.root, "policy.toml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "readable = [%q]\nwritable = [%q]\n", root+"/docs", root+"/cache"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.args = append(d.args, "--policy", file)
+	d.start(t)
+	show, write := "cat "+root+"/docs/note", "echo kept > "+root+"/cache/"
+	for _, c := range callers {
+		if out, problems, status := c.pinfold("run", show); out != "hello\n" {
+			t.Errorf("%s: %s: status %d\n%s%s", c.name, show, status, out, problems)
+		}
+		if out, problems, status := c.pinfold("run", write+c.name); status != 0 {
+			t.Errorf("%s: %s: status %d\n%s%s", c.name, write, status, out, problems)
+		}
+		if data, err := os.ReadFile(filepath.Join(root, "cache", c.name)); string(data) != "kept\n" {
+			t.Errorf("%s: written: %q, %v", c.name, data, err)
+		}
+		if _, _, status := c.pinfold("run", "echo x > "+root+"/docs/note"); status != exitRefused {
+			t.Errorf("%s: a readable directory is written: status %d", c.name, status)
+		}
+		if _, _, status := c.pinfold("run", "python3 -c 'open(\""+root+"/docs/new\", \"w\")'"); status == 0 {
+			t.Errorf("%s: python3 writes a readable directory", c.name)
+		}
+	}
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_ = d.process.Process.Signal(unix.SIGHUP)
+	for _, c := range callers {
+		eventually(t, "the directories are gone", func() bool { _, _, status := c.pinfold("run", show); return status == exitRefused })
+		if out, _, status := c.pinfold("run", "python3 -c 'print(open(\""+root+"/docs/note\").read())'"); status == 0 {
+			t.Errorf("%s: python3 still sees %q", c.name, out)
+		}
+	}
+}
+
 // TestStream: a large output arrives whole, also through a slow pipe.
 func TestStream(t *testing.T) {
 	d := startDaemon(t)

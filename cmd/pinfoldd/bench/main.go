@@ -68,7 +68,7 @@ func start(daemon string) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(home, ".pinfold-bench-")
+	dir, err := os.MkdirTemp(home, "pinfold-bench-")
 	if err != nil {
 		return nil, err
 	}

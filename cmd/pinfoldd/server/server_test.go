@@ -846,6 +846,11 @@ func TestProjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, dir := range []string{"repo/.git/hooks", "bare/HEAD", "bare/objects", "bare/refs"} {
+		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct{ project, cwd, want string }{
 		{project: f.project},
 		{project: f.project + "/"},
@@ -865,6 +870,9 @@ func TestProjects(t *testing.T) {
 		{project: base + "/state", want: "project: must not hold, or lie in, what is pinfold's own"},
 		{project: base, want: "project: must not hold, or lie in, what is pinfold's own"},
 		{project: base + "/s", want: "project: must not hold, or lie in, what is pinfold's own"},
+		{project: base + "/repo/.git", want: "project: must not be a git directory"},
+		{project: base + "/repo/.git/hooks", want: "project: must not be a git directory"},
+		{project: base + "/bare/objects", want: "project: must not be a git directory"},
 		{project: f.project, cwd: "none", want: "cwd: must be a directory that exists"},
 		{project: f.project, cwd: "file", want: "cwd: must be a directory that exists"},
 		{project: f.project, cwd: "out", want: "cwd: must lie inside the project"},
@@ -878,6 +886,18 @@ func TestProjects(t *testing.T) {
 		}
 		if e := apiError(t, err, api.InvalidArguments); len(e.Fields) != 1 || !strings.HasPrefix(e.Fields[0], c.want) {
 			t.Errorf("%s, %s: got %q, want %s", c.project, c.cwd, e.Fields, c.want)
+		}
+	}
+}
+
+// TestHiddenHomes: what a home hides is no project, but for agents' work trees.
+func TestHiddenHomes(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/home/a/.ssh": true, "/home/a/.config/nvim": true, "/home/a/.cursor": true, "/home/a/.cursor/worktrees": true,
+		"/home/a/.cursor/worktrees/p": false, "/home/a/p": false, "/home/a/p/.hidden": false, "/home/a": false, "/srv/.x": false, "/home/ab/.x": false,
+	} {
+		if got := inHiddenHome(path, "/home/a"); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
 		}
 	}
 }
