@@ -603,7 +603,10 @@ func TestSiteRoots(t *testing.T) {
 	var root string
 	home, _ := os.UserHomeDir()
 	for _, parent := range []string{"/srv", home} {
-		if dir, err := os.MkdirTemp(parent, "pinfold-e2e-"); err == nil && root == "" {
+		if root != "" || parent == "" {
+			break
+		}
+		if dir, err := os.MkdirTemp(parent, "pinfold-e2e-"); err == nil {
 			root = dir
 			t.Cleanup(func() { os.RemoveAll(dir) })
 		}
