@@ -2,6 +2,7 @@ package shparse
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -14,10 +15,12 @@ func (r *reader) call(c *syntax.CallExpr, st *state) outcome {
 	for _, argv := range argvs {
 		*r.steps -= len(argv) / 4
 	}
-	prefix := r.prefix(c, st)
 	if len(c.Args) == 0 {
+		r.prefix(c, st)
 		return both(st)
 	}
+	saved := r.save(c.Assigns, st)
+	prefix := r.prefix(c, st)
 	out := outcome{}
 	for i, argv := range argvs {
 		in := st
@@ -27,7 +30,51 @@ func (r *reader) call(c *syntax.CallExpr, st *state) outcome {
 		o := r.invoke(c, argv, prefix, in)
 		out.ok, out.fail = join(out.ok, o.ok), join(out.fail, o.fail)
 	}
+	restore(saved, prefix, out.ok)
+	if out.fail != out.ok {
+		restore(saved, prefix, out.fail)
+	}
 	return out
+}
+
+// save returns what the variables hold that are assigned for one command.
+func (r *reader) save(assigns []*syntax.Assign, st *state) map[string]variable {
+	if len(assigns) == 0 {
+		return nil
+	}
+	saved := make(map[string]variable, len(assigns))
+	for _, a := range assigns {
+		if _, done := saved[a.Name.Value]; !done {
+			saved[a.Name.Value] = r.lookup(a.Name.Value, st)
+		}
+	}
+	return saved
+}
+
+// restore gives the variables back what they held before the command, or what
+// the command itself may have left in them.
+func restore(saved map[string]variable, prefix []Assign, st *state) {
+	for name, old := range saved {
+		now := st.vars[name]
+		for _, a := range prefix {
+			if a.Name == name && !a.Local { // there was no command after all
+				old = now
+			}
+		}
+		var given []Value
+		for _, a := range prefix {
+			if a.Name == name {
+				given = append(given, a.Value)
+			}
+		}
+		for _, v := range now.values {
+			if !slices.ContainsFunc(given, v.equal) {
+				old = joinVariable(old, now)
+				break
+			}
+		}
+		st.set(name, old)
+	}
 }
 
 // argvs returns the lists of words that a command may be run with.
@@ -114,6 +161,7 @@ func (r *reader) assignment(a *syntax.Assign, st *state, local bool, command str
 	}
 	switch {
 	case local:
+		st.set(name, variable{values: values, integer: old.integer}) // until the command is over: see restore
 	case a.Index != nil || old.isArray:
 		st.set(name, variable{isArray: true, array: []Field{{Value: Unknown(Any), Many: true}}, values: []Value{Unknown(Any)}})
 	default:

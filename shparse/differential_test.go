@@ -167,7 +167,7 @@ func (g *generator) part() string {
 			func() string {
 				return g.of("{a,b}", "{1..3}", "{a,{b,c}}", "{a,'b c'}", "a{,x}b", "{a}", "{a..c}", "{$x,b}", "\"{a,b}\"", "{a,b", "{,}", "{01..03}", "{a,\\,}")
 			},
-			func() string { return g.of("${x^^}", "${x/a/b}", "${#x}", "${x:1}", "${!x}", "${x@Q}", "$\"a\"") },
+			func() string { return g.of("${x^^}", "${x/a/b}", "${#x}", "${x:1}", "${!x*}", "${x@Q}", "$\"a\"") },
 		)
 	}
 	return common[g.pick(len(common))]()

@@ -58,6 +58,24 @@ func beginsWord(text string, offset int) bool {
 	return offset == 0 || strings.IndexByte(" \t\n;&|()<>", text[min(offset, len(text))-1]) >= 0
 }
 
+// checkContinuations finds lines that are joined right behind the beginning of
+// an operator or an expansion: where "$(" is followed by a joined "(", shells
+// see "$((" and the parser does not.
+func checkContinuations(text string) (doubts []Doubt) {
+	for at := 0; ; {
+		i := strings.Index(text[at:], "\\\n")
+		if i < 0 {
+			return doubts
+		}
+		i += at
+		at = i + 2
+		if i > 0 && at < len(text) && strings.IndexByte("$({<>&|!`[", text[i-1]) >= 0 && strings.IndexByte(" \t\n", text[at]) < 0 {
+			doubts = append(doubts, Doubt{Kind: Ambiguous, Offset: i - 1, End: at + 1,
+				Message: "line that is continued inside an operator"})
+		}
+	}
+}
+
 // A checker walks a tree to find what shells read differently from the parser,
 // and how deeply it is nested. Chains of commands are walked without recursion,
 // since they may be long.

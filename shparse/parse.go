@@ -123,6 +123,7 @@ func parse(text string, lang syntax.LangVariant) (*Script, error) {
 	}
 	s := &Script{Source: text, stmts: file.Stmts, lang: lang}
 	s.Doubts = checkRunes(text)
+	s.Doubts = append(s.Doubts, checkContinuations(text)...)
 	s.Doubts = append(s.Doubts, checkComments(text, lang)...)
 	s.Doubts = append(s.Doubts, doubts...)
 	return s, s.canonical(file)
