@@ -66,7 +66,11 @@ func Default() (*Policy, error) { return Load() }
 // them first. Each may choose a profile, switch off built-in rules by name, add
 // rules, and name further roots. An error says which file, and where in it.
 func Load(sites ...Source) (*Policy, error) {
-	return load(factFiles, Source{"default.toml", defaultText}, sites)
+	p, err := load(factFiles, Source{"default.toml", defaultText}, sites)
+	if err != nil {
+		return nil, locate(err, sites...)
+	}
+	return p, nil
 }
 
 func load(facts fs.FS, builtin Source, sites []Source) (*Policy, error) {
@@ -183,6 +187,14 @@ func withDefault(rules []*ruleFile, v Verdict) []*ruleFile {
 // Tighten returns the policy with the rules of a project's own file, which can
 // only deny or ask.
 func (p *Policy) Tighten(project Source) (*Policy, error) {
+	q, err := p.tighten(project)
+	if err != nil {
+		return nil, locate(err, project)
+	}
+	return q, nil
+}
+
+func (p *Policy) tighten(project Source) (*Policy, error) {
 	file, err := readPolicyFile(project)
 	if err != nil {
 		return nil, err
