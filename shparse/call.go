@@ -61,7 +61,7 @@ func restore(saved map[string]variable, prefix []Assign, st *state) {
 				old = now
 			}
 		}
-		var given []Value
+		given := slices.Clone(old.values)
 		for _, a := range prefix {
 			if a.Name == name {
 				given = append(given, a.Value)
@@ -161,7 +161,9 @@ func (r *reader) assignment(a *syntax.Assign, st *state, local bool, command str
 	}
 	switch {
 	case local:
-		st.set(name, variable{values: values, integer: old.integer}) // until the command is over: see restore
+		// Until the command is over, see restore. Bash shows the value to
+		// what the other assignments run, but not in all subshells of it.
+		st.set(name, variable{values: merge(values, old.values), integer: old.integer, unset: old.unset, global: old.global})
 	case a.Index != nil || old.isArray:
 		st.set(name, variable{isArray: true, array: []Field{{Value: Unknown(Any), Many: true}}, values: []Value{Unknown(Any)}})
 	default:
