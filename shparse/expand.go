@@ -182,11 +182,12 @@ func countSequence(b *syntax.BraceExp) int {
 type quoting uint8
 
 const (
-	unquoted quoting = iota
-	quoted           // in double quotes
-	document         // the body of a here-document
-	value            // the right side of an assignment
-	pattern          // a case pattern or the right side of [[ == ]]
+	unquoted  quoting = iota
+	quoted            // in double quotes
+	document          // the body of a here-document
+	value             // the right side of an assignment
+	pattern           // a case pattern or the right side of [[ == ]]
+	alternate         // the word of an unquoted ${name:-word}: what is not quoted in it is split
 )
 
 // text returns the values that a word may have where it is not split.
@@ -289,7 +290,11 @@ func (r *reader) literal(b *builder, s string, first, more bool, st *state, c qu
 		b.text(unescape(s, "$`\\\n"), true)
 		return
 	}
-	if first && c == unquoted {
+	add := func(s string) { b.text(s, false) }
+	if c == alternate {
+		add = func(s string) { b.values([]Value{Text(s)}, false) }
+	}
+	if first && (c == unquoted || c == alternate) {
 		s = r.argumentTilde(b, s, more, st)
 	} else if c == value && (first || strings.HasPrefix(s, ":")) {
 		s = r.assignedTildes(b, s, first, more, st)
@@ -297,11 +302,11 @@ func (r *reader) literal(b *builder, s string, first, more bool, st *state, c qu
 	for s != "" {
 		i := strings.IndexByte(s, '\\')
 		if i < 0 || i+1 == len(s) {
-			b.text(s, false)
+			add(s)
 			return
 		}
 		if i > 0 {
-			b.text(s[:i], false)
+			add(s[:i])
 		}
 		if s[i+1] != '\n' {
 			n := 1 + runeLen(s[i+1:])

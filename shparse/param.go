@@ -254,7 +254,7 @@ func (r *reader) choose(b *builder, values []Value, useWord bool, w *syntax.Word
 	}
 	other := builder{alts: b.copies(), split: true}
 	if w != nil {
-		r.parts(&other, w.Parts, st, unquoted)
+		r.parts(&other, w.Parts, st, alternate)
 	}
 	if len(values) == 0 {
 		b.alts = other.alts

@@ -149,6 +149,7 @@ line"`,
 		`args a\
 b`,
 		"args é 文件 'ä'",
+		`unset u; args ${u:-a b} x${u:- a "b c" }y "${u:-a b}" ${u:-a\ b} ${u:-*.go} ${u-"*.go"} ${u:-"a"'b c'd}`,
 		`unset u; args "${u-}" "${u-x}" "${u:+x}" ''`,
 		`if true; then x=1; else x=1; fi; args $x`,
 		`IFS=:; args a:b`,
