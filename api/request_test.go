@@ -156,3 +156,17 @@ func BenchmarkParseExec(b *testing.B) {
 		}
 	}
 }
+
+func TestParseCheckExplain(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "false": false} {
+		r, err := ParseCheck([]byte(`{"project":"/p","command":"ls","explain":` + value + `}`))
+		if err != nil || r.Explain != want {
+			t.Errorf("%s: %+v, %v", value, r, err)
+		}
+	}
+	for _, value := range []string{`"true"`, "1", "null", "[]"} {
+		if _, err := ParseCheck([]byte(`{"project":"/p","command":"ls","explain":` + value + `}`)); err == nil || !slices.Equal(err.Fields, []string{"explain: must be true or false"}) {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}

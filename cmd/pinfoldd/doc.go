@@ -6,8 +6,17 @@
 //	pinfoldd          as root: the daemon of this machine, for all its users
 //	pinfoldd --user   the daemon of one user
 //
+// It reads the site's policy, /etc/pinfold/policy.toml or the user's
+// ~/.config/pinfold/policy.toml, and reads it again on SIGHUP; while that file is
+// bad the policy before it stays in force. Policy files are checked, shown, tested
+// and compared by
+//
+//	pinfoldd policy check|show|test|diff
+//
+// which pinfold policy executes.
+//
 // It listens on a Unix socket, writes a trace in its state directory, and ends
-// on SIGTERM, SIGINT or SIGHUP: it stops accepting, ends every run, records
+// on SIGTERM or SIGINT: it stops accepting, ends every run, records
 // that, and removes its socket. A command that was running is killed with all
 // its processes, also when the daemon itself is killed.
 //

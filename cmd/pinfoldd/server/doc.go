@@ -7,7 +7,7 @@
 //	read       at most 1 MiB, within 10 s
 //	validate   package api
 //	slot       at most 16 at once for a caller
-//	judge      project and directory, as the caller; parse; decide: within 5 s
+//	judge      project, its own policy and directory, as the caller; parse; decide: within 5 s
 //	record     the decision, or nothing runs
 //	run        package confine, with the decision's grant and canonical text
 //	record     the outcome
@@ -17,8 +17,9 @@
 //
 //   - There is no request without an identity, and no field of a request that
 //     names one.
-//   - Whatever the project says is looked up with the caller's file system ids,
-//     never opened for reading, and never waited for longer than 5 s.
+//   - Whatever the project says is looked up with the caller's file system ids
+//     and never waited for longer than 5 s. Nothing of it is opened for reading
+//     but .pinfold.toml, a plain file of at most 64 KiB, which can only tighten.
 //   - A caller that goes away ends its run. A caller that does not read delays
 //     neither the end of its run nor its record by more than 10 s.
 //   - What is kept of a run in memory is bounded: 8 bytes for each character of
