@@ -144,10 +144,11 @@ child = subprocess.Popen(["/usr/bin/sleep", "100"])
 if libc.ptrace(16, child.pid, 0, 0) != 0: escape("a program cannot trace its own child")
 child.kill()`,
 		"protected": `
-for p in [".git/config", ".git/hooks/pre-commit"]:
+for p in [".git/config", ".git/hooks/pre-commit", ".pinfold.toml"]:
     blocked(lambda: open(p, "a"), "write " + p)
 blocked(lambda: os.rename(".git", "gone"), "rename .git")
 blocked(lambda: os.rename(".git/hooks", ".git/x"), "rename hooks")
+blocked(lambda: os.unlink(".pinfold.toml"), "unlink .pinfold.toml")
 blocked(lambda: os.rename(".git/config", ".git/x"), "rename config")
 blocked(lambda: os.chmod(".git/config", 0o666), "chmod config")
 open(".git/HEAD2", "w")`,
@@ -207,6 +208,7 @@ if n: escape(f"{n} sysctls are open for writing {names}")`,
 			t.Run(name, func(t *testing.T) {
 				b := box{b.m, b.caller, newProject(t, b.caller, b.caller.Home)}
 				gitRepository(t, b)
+				writeFile(t, b.caller, b.project+"/.pinfold.toml", "", 0o644)
 				head := "ABI = 6\n"
 				if b.m.abi < 6 {
 					head = "ABI = 0\n"

@@ -24,7 +24,7 @@ var protectedPaths = []struct {
 	path string
 	set  uint64
 }{
-	{".git", 0}, {".git/config", attrRO}, {".git/hooks", attrRO},
+	{".git", 0}, {".git/config", attrRO}, {".git/hooks", attrRO}, {".pinfold.toml", attrRO},
 }
 
 // A plan is what one command needs of the kernel, all of it derived from its

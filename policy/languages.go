@@ -125,7 +125,9 @@ func (s *sedReader) command() bool {
 	case 'y':
 		delimiter := s.peek()
 		s.pos++
-		return s.delimited(delimiter, false) && s.delimited(delimiter, false)
+		from := s.delimited(delimiter, false)
+		to := from && s.delimited(delimiter, false)
+		return to
 	default:
 		return false
 	}

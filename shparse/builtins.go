@@ -169,7 +169,7 @@ func (r *reader) declClause(c *syntax.DeclClause, st *state) {
 			}
 		case a.Naked:
 			argv = append(argv, Field{Value: Text(a.Name.Value)})
-			r.declare(a.Name.Value, flags, c.Variant.Value, st, a)
+			r.declare(a.Name.Value, flags, c.Variant.Value, false, st, a)
 		default:
 			argv = append(argv, Field{Value: Concat(Text(a.Name.Value+"="), Unknown(Any))})
 			r.declareAssign(a, flags, c.Variant.Value, st)
@@ -183,7 +183,7 @@ func (r *reader) declClause(c *syntax.DeclClause, st *state) {
 }
 
 func (r *reader) declareAssign(a *syntax.Assign, flags, command string, st *state) {
-	r.declare(a.Name.Value, flags, command, st, a)
+	r.declare(a.Name.Value, flags, command, true, st, a)
 	braces := false // which are expanded here, unlike in assignments
 	if a.Value != nil && len(a.Value.Parts) > 0 {
 		lit, ok := a.Value.Parts[0].(*syntax.Lit)
@@ -202,8 +202,9 @@ func (r *reader) declareAssign(a *syntax.Assign, flags, command string, st *stat
 	}
 }
 
-// declare makes a variable exist with attributes.
-func (r *reader) declare(name, flags, command string, st *state, at syntax.Node) {
+// declare makes a variable exist with attributes, before it gets a value or
+// without one.
+func (r *reader) declare(name, flags, command string, assigned bool, st *state, at syntax.Node) {
 	if strings.Contains(flags, "n") && command != "export" && command != "readonly" {
 		r.doubt(Unmodeled, at, "variable that stands for another (nameref)")
 	}
@@ -213,6 +214,9 @@ func (r *reader) declare(name, flags, command string, st *state, at syntax.Node)
 	if r.locals != nil && (command == "local" || command == "declare" || command == "typeset") && !strings.Contains(flags, "g") {
 		if _, saved := r.locals[name]; !saved {
 			r.locals[name] = r.lookup(name, st)
+		}
+		if assigned { // the value is expanded before: it may still use the outer variable
+			return
 		}
 		st.set(name, variable{unset: true, integer: strings.Contains(flags, "i")})
 		return
@@ -250,7 +254,7 @@ func (r *reader) declared(f Field, flags, command string, st *state, at syntax.N
 			return ""
 		}
 	}
-	r.declare(name, flags, command, st, at)
+	r.declare(name, flags, command, hasValue, st, at)
 	if !hasValue {
 		return ""
 	}

@@ -121,9 +121,7 @@ func (r *reader) prefix(c *syntax.CallExpr, st *state) []Assign {
 	local := len(c.Args) > 0
 	var out []Assign
 	for _, a := range c.Assigns {
-		for _, x := range r.assignment(a, st, local, "") {
-			out = append(out, x)
-		}
+		out = append(out, r.assignment(a, st, local, "")...)
 	}
 	return out
 }

@@ -163,7 +163,7 @@ func (g *generator) part() string {
 	}
 	if !g.posix {
 		common = append(common,
-			func() string { return "$'" + g.of("a", "\\n", "\\x41", "\\'", "\\101", "\\u00e9", "\\\\") + "'" },
+			func() string { return "$'" + g.of("a", "\\n", "\\x41", "\\'", "\\x42", "\\u00e9", "\\\\") + "'" },
 			func() string {
 				return g.of("{a,b}", "{1..3}", "{a,{b,c}}", "{a,'b c'}", "a{,x}b", "{a}", "{a..c}", "{$x,b}", "\"{a,b}\"", "{a,b", "{,}", "{01..03}", "{a,\\,}")
 			},
@@ -301,8 +301,8 @@ func compare(t testing.TB, text, dir string, posix bool) {
 		parse, shell = ParsePOSIX, "dash"
 	}
 	s, err := parse(text)
-	if err != nil {
-		return
+	if err != nil || strings.Contains(text, `\1`) || strings.Contains(text, `\2`) {
+		return // refused, or it may print what separates the words of a trace
 	}
 	run := s.Text
 	if posix {

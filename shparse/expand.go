@@ -122,7 +122,12 @@ func (r *reader) braces(w *syntax.Word) (words []*syntax.Word, ok bool) {
 	if n := countBraces(split); n > maxBraces || n > 1 && named {
 		return nil, false
 	}
-	words = expand.Braces(split)
+	for word, err := range expand.BracesSeq(nil, split) {
+		if err != nil {
+			return nil, false
+		}
+		words = append(words, word)
+	}
 	*r.steps -= 20 * len(words)
 	return words, true
 }
