@@ -43,8 +43,8 @@
 //
 // # Not promised
 //
-//   - Protected paths are .git, .git/config and .git/hooks of the project as
-//     they are when the command starts. A name that does not exist then can be
+//   - Protected paths are .git, .git/config, .git/hooks and .pinfold.toml of the
+//     project as they are when the command starts. A name that does not exist then can be
 //     made, and a file that the host replaces meanwhile loses its mount.
 //   - A caller that is not root is bounded in processes by RLIMIT_NPROC over
 //     all commands of its session together. Memory is not bounded.
