@@ -143,7 +143,6 @@ func TestKnownWordsAreBashs(t *testing.T) {
 		`f() { local x=1; args $x; }; x=2; f; args $x`,
 		`f() { local x=a$x; args $x; }; x=2; f; args $x`,
 		`f() { local x; args "${x-unset}"; }; x=2; f; args $x`,
-		`f() { declare "x=a$x"; args $x; }; x=2; f; args $x`,
 		`eval 'args a b'; eval args '"c d"'`,
 		`cd sub; args *`,
 		`(cd sub; args *); args *.go`,
