@@ -185,9 +185,11 @@ func (r *reader) declClause(c *syntax.DeclClause, st *state) {
 func (r *reader) declareAssign(a *syntax.Assign, flags, command string, st *state) {
 	r.declare(a.Name.Value, flags, command, true, st, a)
 	braces := false // which are expanded here, unlike in assignments
-	if a.Value != nil && len(a.Value.Parts) > 0 {
-		lit, ok := a.Value.Parts[0].(*syntax.Lit)
-		braces = ok && strings.Contains(lit.Value, "{")
+	if a.Value != nil {
+		for _, part := range a.Value.Parts {
+			lit, ok := part.(*syntax.Lit)
+			braces = braces || ok && strings.Contains(lit.Value, "{")
+		}
 	}
 	for _, x := range r.assignment(a, st, braces, command) {
 		if strings.ContainsAny(flags, "iaA") || strings.HasPrefix(x.Value.Literal(), "(") {

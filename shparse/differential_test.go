@@ -398,6 +398,7 @@ func TestFoundScripts(t *testing.T) {
 		"cd nowhere; p *",
 		"a=(1 2); a[0]=3; p \"${a[@]}\"",
 		"p a | time p b",
+		"declare x=1{a,'b c'}; p \"$x\"",
 		"unset x; p${x:- ${x/a/b}\"a~*\"$'\\n' b} c",
 		"x=$((2)) y=${x}a`p $x` p",
 	} {
