@@ -390,7 +390,8 @@ func userName(c Caller) string {
 // A fresh mount has other device numbers, which git would take for changed files.
 func gitConfig(project string) string {
 	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(project)
-	return fmt.Sprintf("[core]\n\tcheckStat = minimal\n[safe]\n\tdirectory = \"%s\"\n", quoted)
+	// a directory that only looks like a repository is not taken for one
+	return fmt.Sprintf("[core]\n\tcheckStat = minimal\n[safe]\n\tdirectory = \"%s\"\n\tbareRepository = explicit\n", quoted)
 }
 
 // home is a directory without configuration: toolchains and caches only.
