@@ -56,7 +56,9 @@ check:
 	$(GO) run $(STATICCHECK) ./...
 
 # -p 1: some tests measure time, and two cores are soon shared too often.
+# root's tests run commands as an ordinary user, too.
 unit:
+	@if [ "$$(id -u)" = 0 ] && ! id -u pinfold-test >/dev/null 2>&1; then useradd --create-home --shell /bin/bash pinfold-test; fi
 	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -p 1 -timeout 20m ./...
 
 # What behaves differently without privilege, once more as an ordinary user.
