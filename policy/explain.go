@@ -6,29 +6,6 @@ import (
 	"strings"
 )
 
-// Explain returns a decision in words, for people: each part of the source
-// that has a reason, underlined, with the verdict, the rule and what to do
-// instead; then what the grant allows. It is plain text without colour.
-func Explain(source string, d Decision) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s risk\n", words(d.Verdict), d.Risk)
-	lines := strings.Split(source, "\n")
-	for _, r := range d.Reasons {
-		b.WriteString("\n")
-		if n := r.Span.Line - 1; n >= 0 && n < len(lines) {
-			b.WriteString(underlined(lines[n], r.Span))
-		}
-		fmt.Fprintf(&b, "  %s: %s [%s]\n", words(r.Verdict), r.Message, r.Rule)
-		if r.Suggest != "" && r.Verdict != Allow {
-			fmt.Fprintf(&b, "  instead: %s\n", r.Suggest)
-		}
-	}
-	if d.Verdict != Deny {
-		fmt.Fprintf(&b, "\n%s", d.Grant.Words())
-	}
-	return b.String()
-}
-
 func words(v Verdict) string {
 	switch v {
 	case Allow:
@@ -38,31 +15,6 @@ func words(v Verdict) string {
 	default:
 		return "denied"
 	}
-}
-
-// underlined returns the line with the span marked below it. Long lines are
-// cut around the span.
-func underlined(line string, at Span) string {
-	const most = 100
-	start := min(max(at.Column-1, 0), len(line))
-	text := line[start:]
-	if at.Text != "" && strings.HasPrefix(text, at.Text) {
-		text = at.Text
-	}
-	before, after := line[:start], line[start+len(text):]
-	if len(before) > most/2 {
-		before = "…" + strings.ToValidUTF8(before[len(before)-most/2:], "")
-	}
-	if len(after) > most/2 {
-		after = strings.ToValidUTF8(after[:most/2], "") + "…"
-	}
-	pad := strings.Map(func(c rune) rune {
-		if c == '\t' {
-			return c
-		}
-		return ' '
-	}, before)
-	return fmt.Sprintf("  %s%s%s\n  %s%s\n", before, text, after, pad, strings.Repeat("^", max(1, len([]rune(text)))))
 }
 
 // Words says what the grant allows, a sentence a line.
