@@ -10,6 +10,8 @@
 //	pinfold explain [flags] 'git status'     show how the decision comes about
 //	pinfold policy check|show|test|diff      about policy files; executes pinfoldd
 //	pinfold policy summary|reload            about the policy that is in force
+//	pinfold setup [flags] AGENT              have a coding agent's commands judged
+//	pinfold hook AGENT                       answer the hook of a coding agent
 //	pinfold doctor                           show every layer of the confinement
 //	pinfold trace [flags]                    show your own records
 //	pinfold --version
@@ -21,5 +23,6 @@
 // approved or could not be parsed, 125 when Pinfold itself failed. That of check
 // and explain is 0 for allow, 3 for ask, 126 for deny. That of doctor is 1 when a layer is
 // missing. That of policy is 0 when the file is good, or when nothing differs, 1
-// when not, 2 after a failure. Wrong usage is 125 for run and check, else 2.
+// when not, 2 after a failure. That of hook is 0, or 2, a denial to every
+// agent, when it failed. Wrong usage is 125 for run and check, else 2.
 package main

@@ -57,7 +57,7 @@ var dialects = map[string]dialect{
 		deny: denyPreToolUse, replace: replacePreToolUse,
 	},
 	"codex": {
-		seen: "0.171.0", tool: "tool_name", input: "tool_input", shells: []string{"Bash"}, dir: "workdir",
+		seen: "0.171.0", tool: "tool_name", input: "tool_input", shells: []string{"Bash"},
 		deny: denyPreToolUse, replace: replacePreToolUse,
 	},
 	"copilot": {

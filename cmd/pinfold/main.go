@@ -37,6 +37,7 @@ const usage = `usage:
   pinfold explain [flags] 'git status'     show how the decision comes about, run nothing
   pinfold policy summary                   show what commands may do in the project
   pinfold policy --help                    check, show, test, compare and reload policies
+  pinfold setup claude|codex|...           have a coding agent's commands judged and confined
   pinfold hook claude|codex|...            answer a coding agent's hook: deny, or run confined
   pinfold doctor [flags]                   show every layer of the confinement
   pinfold trace [flags]                    show your own records
@@ -65,6 +66,8 @@ func pinfold(args []string) int {
 		return policyCommand(args[1:])
 	case "hook":
 		return hook(args[1:])
+	case "setup":
+		return setup(args[1:])
 	case "doctor":
 		return doctor(args[1:])
 	case "trace":
