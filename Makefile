@@ -2,7 +2,7 @@
 #
 #   make demo     build, and show what it does in a scratch project
 #   make test     everything that CI runs
-#   make build    bin/pinfoldd and bin/pinfold
+#   make build    bin/pinfoldd, bin/pinfold and bin/pinfold-mcp
 #   make install  into $(DESTDIR)$(PREFIX)/bin
 #   make bench    figures, side by side with plain spawning
 #   make friction how often agents' commands would be asked about or denied
@@ -32,6 +32,7 @@ all: build
 build:
 	CGO_ENABLED=1 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/pinfoldd ./cmd/pinfoldd
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/pinfold ./cmd/pinfold
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags mcp -ldflags '$(LDFLAGS)' -o bin/pinfold-mcp ./cmd/pinfold
 
 deps:
 	@sh .ci/deps
@@ -53,13 +54,16 @@ check:
 		grep -rq --include='*_test.go' "func $$name(" . || { echo "SECURITY.md names $$name, which is no test"; exit 1; }; \
 	done
 	$(GO) vet ./...
+	$(GO) vet -tags mcp ./cmd/pinfold
 	$(GO) run $(STATICCHECK) ./...
+	$(GO) run $(STATICCHECK) -tags mcp ./cmd/pinfold
 
 # -p 1: some tests measure time, and two cores are soon shared too often.
 # root's tests run commands as an ordinary user, too.
 unit:
 	@if [ "$$(id -u)" = 0 ] && ! id -u pinfold-test >/dev/null 2>&1; then useradd --create-home --shell /bin/bash pinfold-test; fi
 	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -p 1 -timeout 20m ./...
+	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -tags mcp -run MCP ./cmd/pinfold
 
 # What behaves differently without privilege, once more as an ordinary user.
 unit-as-user:
@@ -68,6 +72,7 @@ unit-as-user:
 install: build
 	install -D -m 0755 bin/pinfoldd '$(DESTDIR)$(PREFIX)/bin/pinfoldd'
 	install -D -m 0755 bin/pinfold '$(DESTDIR)$(PREFIX)/bin/pinfold'
+	install -D -m 0755 bin/pinfold-mcp '$(DESTDIR)$(PREFIX)/bin/pinfold-mcp'
 
 bench: build
 	$(GO) run ./cmd/pinfoldd/bench

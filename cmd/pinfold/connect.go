@@ -128,7 +128,7 @@ func end(pid int) error {
 // start starts a daemon for the user, apart from this terminal, and returns when
 // it serves.
 func start() error {
-	program, err := findDaemon()
+	program, err := findProgram("pinfoldd")
 	if err != nil {
 		return err
 	}
@@ -165,9 +165,8 @@ func start() error {
 	return fmt.Errorf("%s: ended before it served", program)
 }
 
-// findDaemon returns the daemon's program: beside this one, else in PATH.
-func findDaemon() (string, error) {
-	const name = "pinfoldd"
+// findProgram returns another program of Pinfold: beside this one, else in PATH.
+func findProgram(name string) (string, error) {
 	if own, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(own), name)
 		if _, err := os.Stat(beside); err == nil {

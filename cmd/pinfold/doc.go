@@ -11,6 +11,7 @@
 //	pinfold policy check|show|test|diff      about policy files; executes pinfoldd
 //	pinfold policy summary|reload            about the policy that is in force
 //	pinfold setup [flags] AGENT              have a coding agent's commands judged
+//	pinfold mcp [flags]                      serve the Model Context Protocol; executes pinfold-mcp
 //	pinfold hook AGENT                       answer the hook of a coding agent
 //	pinfold doctor                           show every layer of the confinement
 //	pinfold trace [flags]                    show your own records

@@ -51,10 +51,11 @@ func (b builder) Run() int {
 		defer os.RemoveAll(dir)
 		err = os.Chmod(dir, 0o755) // for other users
 	}
-	for _, name := range []string{"pinfold", "pinfoldd"} {
+	for _, args := range [][]string{{"-o", "pinfold", "../pinfold"}, {"-o", "pinfoldd", "../pinfoldd"}, {"-tags", "mcp", "-o", "pinfold-mcp", "../pinfold"}} {
 		if err == nil {
 			var out []byte
-			if out, err = exec.Command("go", "build", "-o", filepath.Join(dir, name), "../"+name).CombinedOutput(); err != nil {
+			args[len(args)-2] = filepath.Join(dir, args[len(args)-2])
+			if out, err = exec.Command("go", append([]string{"build"}, args...)...).CombinedOutput(); err != nil {
 				err = fmt.Errorf("%w\n%s", err, out)
 			}
 		}

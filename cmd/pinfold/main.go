@@ -38,6 +38,7 @@ const usage = `usage:
   pinfold policy summary                   show what commands may do in the project
   pinfold policy --help                    check, show, test, compare and reload policies
   pinfold setup claude|codex|...           have a coding agent's commands judged and confined
+  pinfold mcp [flags]                      serve the Model Context Protocol on stdin and stdout
   pinfold hook claude|codex|...            answer a coding agent's hook: deny, or run confined
   pinfold doctor [flags]                   show every layer of the confinement
   pinfold trace [flags]                    show your own records
@@ -64,6 +65,8 @@ func pinfold(args []string) int {
 		return explainCommand(args[1:])
 	case "policy":
 		return policyCommand(args[1:])
+	case "mcp":
+		return mcpCommand(args[1:])
 	case "hook":
 		return hook(args[1:])
 	case "setup":

@@ -25,7 +25,7 @@ func policyCommand(args []string) int {
 			return policyReload(args[1:])
 		}
 	}
-	program, err := findDaemon()
+	program, err := findProgram("pinfoldd")
 	if err == nil {
 		err = syscall.Exec(program, append([]string{"pinfoldd", "policy"}, args...), os.Environ())
 	}
