@@ -2,9 +2,11 @@ package confine
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"syscall"
 
@@ -18,12 +20,17 @@ import (
 import "C"
 
 // Every command has an allow list of system calls, one for pinned grants and one
-// for the others. libseccomp compiles it; a short prologue in front says the two
-// things that it cannot express beside an allow list.
+// for the others. It is data for each architecture: the container default's
+// names, less neverAllowed, with the conditions of tightened. libseccomp compiles
+// it; a short prologue in front says the two things that it cannot express beside
+// an allow list. testdata/seccomp has the lists written out.
 //
 // Calls that are unknown get ENOSYS, as from a kernel that lacks them, so that
 // programs fall back. Known calls that are refused, or known arguments, get
 // EPERM.
+
+// archs are the architectures that filters are made for, by GOARCH.
+var archs = map[string]libseccomp.ScmpArch{"amd64": libseccomp.ArchAMD64, "arm64": libseccomp.ArchARM64}
 
 // neverAllowed is taken out of the container default, whatever it says.
 var neverAllowed = []string{
@@ -52,6 +59,12 @@ type condition struct {
 	mask, value uint64
 }
 
+// An argument of a call, counted from 0.
+type argument struct {
+	call string
+	arg  uint
+}
+
 const (
 	setIDBits = unix.S_ISUID | unix.S_ISGID
 	low32     = 1<<32 - 1 // a C int in a 64-bit register: the kernel does not look at the upper half
@@ -64,18 +77,19 @@ func tightened(pinned bool) []allowance {
 	var list []allowance
 	add := func(call string, conds ...condition) { list = append(list, allowance{call, conds}) }
 	// no set-uid and no set-gid bit, by any call that takes a mode
-	for call, mode := range map[string]uint{"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mkdir": 1, "mkdirat": 2, "creat": 1} {
-		add(call, condition{mode, setIDBits, 0})
+	for _, c := range []argument{{"chmod", 1}, {"fchmod", 1}, {"fchmodat", 2}, {"fchmodat2", 2}, {"mkdir", 1}, {"mkdirat", 2}, {"creat", 1}} {
+		add(c.call, condition{c.arg, setIDBits, 0})
 	}
-	// these look at the mode only with certain flags; without them it is garbage
-	for call, flags := range map[string]uint{"open": 1, "openat": 2, "mq_open": 1} {
-		add(call, condition{flags, unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY, 0})
-		add(call, condition{flags + 1, setIDBits, 0})
+	// these look at the mode, which comes next, only with certain flags; without
+	// them it is garbage
+	for _, c := range []argument{{"open", 1}, {"openat", 2}, {"mq_open", 1}} {
+		add(c.call, condition{c.arg, unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY, 0})
+		add(c.call, condition{c.arg + 1, setIDBits, 0})
 	}
 	// no device nodes: FIFOs, sockets and regular files
-	for call, mode := range map[string]uint{"mknod": 1, "mknodat": 2} {
+	for _, c := range []argument{{"mknod", 1}, {"mknodat", 2}} {
 		for _, kind := range []uint64{unix.S_IFIFO, unix.S_IFSOCK, unix.S_IFREG, 0} {
-			add(call, condition{mode, unix.S_IFMT | setIDBits, kind})
+			add(c.call, condition{c.arg, unix.S_IFMT | setIDBits, kind})
 		}
 	}
 	// no namespace of its own: a new attack surface
@@ -136,7 +150,7 @@ func (f filters) close() {
 func newFilters() (filters, error) {
 	var f filters
 	for i := range f {
-		program, err := compile(i == filterPinned)
+		program, err := compile(runtime.GOARCH, i == filterPinned)
 		if err == nil {
 			f[i], err = sealed("seccomp", program)
 		}
@@ -148,13 +162,31 @@ func newFilters() (filters, error) {
 	return f, nil
 }
 
-// compile returns the whole program.
-func compile(pinned bool) ([]byte, error) {
-	f, err := allowFilter(pinned)
+// compile returns the whole program for an architecture of archs.
+func compile(goarch string, pinned bool) ([]byte, error) {
+	arch, ok := archs[goarch]
+	if !ok {
+		return nil, fmt.Errorf("no list of system calls for %s", goarch)
+	}
+	calls, err := containerDefault(goarch)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFilter(arch, allowList(calls, pinned))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Release()
+	head, err := prologue(arch)
+	if err != nil {
+		return nil, err
+	}
+	body, err := export(f)
+	return append(head, body...), err
+}
+
+// export reads the compiled filter, which libseccomp writes to a descriptor.
+func export(f *libseccomp.ScmpFilter) ([]byte, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -175,7 +207,7 @@ func compile(pinned bool) ([]byte, error) {
 	}
 	w.Close()
 	program := <-read
-	return append(prologue(), program.b...), program.err
+	return program.b, program.err
 }
 
 // prologue answers ENOSYS to every number that is higher than all that this
@@ -184,7 +216,7 @@ func compile(pinned bool) ([]byte, error) {
 // lets through goes on to the first instruction after it, which loads what it
 // needs itself. It looks before the architecture is checked: all that it can do
 // is refuse.
-func prologue() []byte {
+func prologue(arch libseccomp.ScmpArch) ([]byte, error) {
 	const (
 		load    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -193,17 +225,15 @@ func prologue() []byte {
 		number  = 0      // offset of seccomp_data.nr
 		request = 16 + 8 // the lower half of args[1], little-endian
 	)
-	var last libseccomp.ScmpSyscall
-	for nr := range libseccomp.ScmpSyscall(1024) {
-		if _, err := nr.GetName(); err == nil {
-			last = nr
-		}
+	ioctl, err := libseccomp.GetSyscallFromNameByArch("ioctl", arch)
+	if err != nil {
+		return nil, err
 	}
 	program := []unix.SockFilter{
 		{Code: load, K: number},
-		{Code: greater, Jt: 0, Jf: 1, K: uint32(last)},
+		{Code: greater, Jt: 0, Jf: 1, K: uint32(lastCall(arch))},
 		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(syscall.ENOSYS)},
-		{Code: equal, Jt: 0, Jf: 4, K: unix.SYS_IOCTL},
+		{Code: equal, Jt: 0, Jf: 4, K: uint32(ioctl)},
 		{Code: load, K: request},
 		{Code: equal, Jt: 1, Jf: 0, K: unix.TIOCSTI},
 		{Code: equal, Jt: 0, Jf: 1, K: tioclinux},
@@ -215,19 +245,31 @@ func prologue() []byte {
 		b = append(b, i.Jt, i.Jf)
 		b = binary.NativeEndian.AppendUint32(b, i.K)
 	}
-	return b
+	return b, nil
 }
 
-// containerDefault is the calls that the container default allows to a container
-// without capabilities, without its conditions: those are tightened here.
-func containerDefault() ([]string, error) {
-	profile, err := seccomp.GetDefaultProfile(&specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}})
-	if err != nil {
-		return nil, err
+// lastCall is the highest number that this libseccomp knows.
+func lastCall(arch libseccomp.ScmpArch) libseccomp.ScmpSyscall {
+	var last libseccomp.ScmpSyscall
+	for nr := range libseccomp.ScmpSyscall(1024) {
+		if _, err := nr.GetNameByArch(arch); err == nil {
+			last = nr
+		}
+	}
+	return last
+}
+
+// containerDefault is the calls that the container default allows on an
+// architecture to a container without capabilities, without its conditions:
+// those are tightened here.
+func containerDefault(goarch string) ([]string, error) {
+	profile := seccomp.DefaultProfile()
+	if profile == nil {
+		return nil, errors.New("there is no container default")
 	}
 	var names []string
 	for _, s := range profile.Syscalls {
-		if s.Action == specs.ActAllow {
+		if s.Action == specs.ActAllow && fits(s.Includes, goarch, true) && fits(s.Excludes, goarch, false) {
 			names = append(names, s.Names...)
 		}
 	}
@@ -235,12 +277,23 @@ func containerDefault() ([]string, error) {
 	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return slices.Contains(neverAllowed, n) }), nil
 }
 
-// allowFilter is the allow list. What is on none of its rules gets EPERM.
-func allowFilter(pinned bool) (*libseccomp.ScmpFilter, error) {
-	names, err := containerDefault()
-	if err != nil {
-		return nil, err
+// fits reports whether a condition of the container default includes, or does not
+// exclude, the architecture and no capability. The one on the kernel's version is
+// older than the oldest kernel that has Landlock.
+func fits(f *seccomp.Filter, goarch string, include bool) bool {
+	switch {
+	case f == nil:
+		return true
+	case include:
+		return len(f.Caps) == 0 && (len(f.Arches) == 0 || slices.Contains(f.Arches, goarch))
+	default:
+		return !slices.Contains(f.Arches, goarch)
 	}
+}
+
+// allowList is what a filter lets through: the calls, and those with conditions
+// on their arguments. What it has no allowance for gets EPERM.
+func allowList(calls []string, pinned bool) []allowance {
 	list := tightened(pinned)
 	special := map[string]bool{}
 	for _, a := range list {
@@ -249,17 +302,27 @@ func allowFilter(pinned bool) (*libseccomp.ScmpFilter, error) {
 	for _, n := range notThere {
 		special[n] = true
 	}
-	for _, n := range names {
+	for _, n := range calls {
 		if !special[n] {
 			list = append(list, allowance{call: n})
 		}
 	}
-	f, err := newFilter(libseccomp.ActErrno.SetReturnCode(int16(syscall.EPERM)))
+	return list
+}
+
+// newFilter makes a filter for one architecture alone; i386 and x32 calls get
+// ENOSYS. It is compiled as a tree, for 350 rules cost no more than nine
+// comparisons then.
+func newFilter(arch libseccomp.ScmpArch, list []allowance) (*libseccomp.ScmpFilter, error) {
+	f, err := libseccomp.NewFilter(libseccomp.ActErrno.SetReturnCode(int16(syscall.EPERM)))
 	if err != nil {
 		return nil, err
 	}
+	if err := only(f, arch); err != nil {
+		return nil, err
+	}
 	for _, a := range list {
-		if err := a.addTo(f); err != nil {
+		if err := a.addTo(f, arch); err != nil {
 			return nil, fmt.Errorf("allow %s %v: %w", a.call, a.conds, err)
 		}
 	}
@@ -275,10 +338,32 @@ func allowFilter(pinned bool) (*libseccomp.ScmpFilter, error) {
 	return f, nil
 }
 
-func (a allowance) addTo(f *libseccomp.ScmpFilter) error {
-	nr, err := libseccomp.GetSyscallFromName(a.call)
-	if err != nil || nr < 0 {
+// only makes the filter one for the architecture.
+func only(f *libseccomp.ScmpFilter, arch libseccomp.ScmpArch) error {
+	if err := f.SetBadArchAction(libseccomp.ActErrno.SetReturnCode(int16(syscall.ENOSYS))); err != nil {
+		return err
+	}
+	native, err := libseccomp.GetNativeArch()
+	if err != nil {
+		return err
+	}
+	if arch != native { // as tests want it
+		if err := errors.Join(f.AddArch(arch), f.RemoveArch(native)); err != nil {
+			return err
+		}
+	}
+	return f.SetOptimize(2)
+}
+
+func (a allowance) addTo(f *libseccomp.ScmpFilter, arch libseccomp.ScmpArch) error {
+	if there, err := libseccomp.GetSyscallFromNameByArch(a.call, arch); err != nil || there < 0 {
 		return nil // of another architecture, or newer than this libseccomp
+	}
+	// libseccomp takes the native number, or one that it makes up, and
+	// translates it
+	nr, err := libseccomp.GetSyscallFromName(a.call)
+	if err != nil {
+		return err
 	}
 	if a.conds == nil {
 		return f.AddRule(nr, libseccomp.ActAllow)
@@ -303,18 +388,4 @@ func conditions(list []condition) ([]libseccomp.ScmpCondition, error) {
 		conds = append(conds, cond)
 	}
 	return conds, nil
-}
-
-// newFilter makes an empty filter for the native ABI alone; i386 and x32 calls
-// get ENOSYS. It is compiled as a tree, for 350 rules cost no more than nine
-// comparisons then.
-func newFilter(fallback libseccomp.ScmpAction) (*libseccomp.ScmpFilter, error) {
-	f, err := libseccomp.NewFilter(fallback)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.SetBadArchAction(libseccomp.ActErrno.SetReturnCode(int16(syscall.ENOSYS))); err != nil {
-		return nil, err
-	}
-	return f, f.SetOptimize(2)
 }
