@@ -9,7 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,10 +31,16 @@ type attackRow struct {
 	Attack    string `json:"attack"`
 	HostSetup string `json:"host_setup"`
 	HostCheck string `json:"host_check"`
+	// Marker says in words what success is; a time in it is held to.
+	Marker string `json:"success_marker"`
+	// Expect is "blocked"; "contained" for what has to end in bounds; or
+	// "policy_choice" for what a grant for any program allows on purpose: such
+	// a row runs pinned to the programs that it names.
+	Expect string `json:"expect"`
 }
 
 // knownOpen are attacks that nothing stops yet, with the reason. They are run
-// and counted, but are no failure.
+// and counted, but are no failure of the tree's own table.
 var knownOpen = map[string]string{
 	"K034": "protected names that do not exist when the command starts are not watched",
 }
@@ -41,16 +50,6 @@ var knownOpen = map[string]string{
 var leftOut = map[string]string{
 	"K108": "the number of files that a command makes in its project is not bounded",
 }
-
-// attackGrants are rows about which programs may start: under a grant for any
-// program there is nothing to break, so that they run pinned to what they use.
-var attackGrants = map[string][]string{
-	"K090": {"python3"},
-	"K091": {"cp", "chmod"},
-}
-
-// attackTimeouts are for rows that run until they are ended.
-var attackTimeouts = map[string]time.Duration{"K103": time.Second}
 
 // attackMeanwhile is what the daemon is asked to do while the attack runs.
 var attackMeanwhile = map[string]func(t *testing.T, b box){
@@ -146,7 +145,63 @@ func (row attackRow) inside(t *testing.T, b box) (text, skip string) {
 	return "", "no such language: " + row.Lang
 }
 
-// try runs one row and returns the ESCAPE lines.
+// grant is the widest that there is, or pinned for what that allows on purpose.
+func (row attackRow) grant(b box) policy.Grant {
+	if !strings.Contains(row.Expect, "policy_choice") {
+		return widest
+	}
+	g := policy.Grant{Write: []string{"."}, Exec: []string{}}
+	words := map[string][]string{"python3": {"python3"}, "bash": bareWord.FindAllString(row.Attack, -1)}[row.Lang]
+	for _, w := range words {
+		if path, err := filepath.EvalSymlinks("/usr/bin/" + w); err == nil && !slices.Contains(g.Exec, path) {
+			g.Exec = append(g.Exec, path)
+		}
+	}
+	if row.Lang == "c" {
+		g.Exec = []string{filepath.Join(b.project, "attack")}
+	}
+	return g
+}
+
+var (
+	bareWord = regexp.MustCompile(`\b[a-z][a-z0-9-]+\b`)
+	atMost   = regexp.MustCompile(`more than (\d+) s\b`)
+	// what a program says that lacks something it needs, so that it proves nothing
+	lacking = regexp.MustCompile(`command not found|No module named|SyntaxError|AttributeError: function|undefined symbol`)
+)
+
+// An excerpt keeps the beginning and the end of a stream and counts the rest.
+type excerpt struct {
+	head, tail []byte
+	total      int64
+}
+
+const excerptSize = 1 << 20
+
+func (e *excerpt) Write(b []byte) (int, error) {
+	n := len(b)
+	e.total += int64(n)
+	k := min(n, excerptSize-len(e.head))
+	e.head, b = append(e.head, b[:k]...), b[k:]
+	if e.tail = append(e.tail, b...); len(e.tail) > 2*excerptSize {
+		e.tail = append([]byte(nil), e.tail[len(e.tail)-excerptSize:]...)
+	}
+	return n, nil
+}
+
+func (e *excerpt) String() string { return string(e.head) + string(e.tail) }
+
+// peak is the most memory that this process had since the last call, in MiB.
+func peak() (mib int) {
+	status, _ := os.ReadFile("/proc/self/status")
+	if _, rest, ok := strings.Cut(string(status), "VmHWM:"); ok {
+		fmt.Sscan(rest, &mib)
+	}
+	os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // starts anew (proc(5))
+	return mib >> 10
+}
+
+// try runs one row and returns what escaped.
 func (row attackRow) try(t *testing.T, b box) (escapes []string, skip string) {
 	t.Helper()
 	_, done := b.outside(t, row.HostSetup)
@@ -155,16 +210,20 @@ func (row attackRow) try(t *testing.T, b box) (escapes []string, skip string) {
 	if skip != "" {
 		return nil, skip
 	}
-	g := widest
-	if programs := attackGrants[row.ID]; programs != nil {
-		g = pinned(t, programs...)
-		g.Write = []string{"."}
+	r, _, _ := b.request(row.grant(b), text)
+	var out, errs excerpt
+	r.Stdout, r.Stderr = &out, &errs
+	if strings.HasPrefix(row.Expect, "contained") {
+		r.Timeout = time.Minute
 	}
-	r, out, errs := b.request(g, text)
-	if timeout := attackTimeouts[row.ID]; timeout != 0 {
-		r.Timeout = timeout
+	if row.ID == "K103" { // it waits for its end
+		r.Timeout = time.Second
 	}
-	begin := time.Now()
+	longest := r.Timeout + 5*time.Second
+	if m := atMost.FindStringSubmatch(row.Marker); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		longest = time.Duration(n) * time.Second
+	}
 	meanwhile := make(chan struct{})
 	go func() {
 		defer close(meanwhile)
@@ -172,16 +231,30 @@ func (row attackRow) try(t *testing.T, b box) (escapes []string, skip string) {
 			f(t, b)
 		}
 	}()
+	peak()
+	before := peak()
+	begin := time.Now()
 	o, err := b.m.Run(context.Background(), r)
+	took := time.Since(begin)
 	<-meanwhile
-	if err != nil {
-		t.Errorf("%s: %v", row.ID, err)
+	escape := func(format string, args ...any) {
+		escapes = append(escapes, fmt.Sprintf("ESCAPE "+row.ID+" "+format, args...))
 	}
-	if took := time.Since(begin); took > r.Timeout+10*time.Second {
-		escapes = append(escapes, fmt.Sprintf("ESCAPE %s ran for %v", row.ID, took))
+	switch after := peak(); {
+	case err != nil:
+		escape("was not run: %v", err)
+	case took > longest:
+		escape("took %v", took)
+	case after > before+200:
+		escape("took %d MiB of the daemon's", after-before)
+	case out.total+errs.total > DefaultOutputLimit+4<<20:
+		escape("wrote %d bytes", out.total+errs.total)
 	}
 	if f := attackAfter[row.ID]; f != nil {
 		f(t, b)
+	}
+	if next := b.attempt(policy.Grant{}, "echo next"); next != "next\n" {
+		escape("left a session that does not work: %q", next)
 	}
 	check := row.HostCheck
 	if own := attackChecks[row.ID]; own != "" {
@@ -189,45 +262,84 @@ func (row attackRow) try(t *testing.T, b box) (escapes []string, skip string) {
 	}
 	seen, done := b.outside(t, check)
 	done()
-	for line := range strings.Lines(out.String() + "\n" + seen) {
+	said := out.String()
+	for line := range strings.Lines(said + "\n" + errs.String() + "\n" + seen) {
 		// some say themselves that they cannot tell
 		if strings.HasPrefix(line, "ESCAPE") && !strings.Contains(line, "host check decides") {
 			escapes = append(escapes, strings.TrimSpace(line))
 		}
 	}
-	if out.Len() == 0 && errs.Len() > 0 && o.ExitCode != 0 && attackGrants[row.ID] == nil && len(escapes) == 0 {
-		return nil, fmt.Sprintf("did not get as far as to say anything: %s", bytes.TrimSpace(errs.Bytes()))
+	if len(escapes) == 0 && o.ExitCode != 0 && !strings.Contains(said, "BLOCKED") && lacking.MatchString(errs.String()) {
+		return nil, fmt.Sprintf("this machine lacks what it needs: %s", strings.TrimSpace(errs.String()))
 	}
 	return escapes, ""
 }
 
-// TestAttacks runs a table of attacks, the one of testdata or the one that
-// PINFOLD_ATTACKS names, each with the widest grant that there is.
-func TestAttacks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
+// A tally counts what came of a table.
+type tally struct{ run, escaped, skipped, open int }
+
+func (n tally) String() string {
+	return fmt.Sprintf("attacks: %d run, %d escaped, %d skipped", n.run, n.escaped, n.skipped)
+}
+
+// attackTally is of every table that was run, for the last line of the output.
+var attackTally tally
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if attackTally != (tally{}) {
+		fmt.Println(attackTally)
 	}
+	os.Exit(code)
+}
+
+// attackTable opens the table that PINFOLD_ATTACKS names, or one of the tree's.
+func attackTable(t *testing.T, own string) (rows []attackRow, named string) {
+	t.Helper()
 	name := os.Getenv("PINFOLD_ATTACKS")
-	named := name != ""
-	if !named {
+	named = name
+	if name == "" {
 		_, source, _, _ := runtime.Caller(0)
-		name = "../testdata/attacks/kernel.jsonl"
-		if _, err := os.Stat(name); err != nil {
-			name = filepath.Join(filepath.Dir(source), name)
+		if name = own; !filepath.IsAbs(name) {
+			if _, err := os.Stat(name); err != nil {
+				name = filepath.Join(filepath.Dir(source), name)
+			}
 		}
 	}
 	f, err := os.Open(name)
-	if err != nil && !named {
+	if err != nil && named == "" {
 		t.Skipf("the table is not here, PINFOLD_ATTACKS can name one: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		if len(bytes.TrimSpace(sc.Bytes())) == 0 {
+			continue
+		}
+		var row attackRow
+		if err := json.Unmarshal(sc.Bytes(), &row); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, row)
+	}
+	if err := sc.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return rows, named
+}
+
+// runTable runs each row in a project of its own.
+func runTable(t *testing.T, rows []attackRow, named bool) tally {
+	t.Helper()
 	m := newManager(t)
 	c, ok := callers(t)["user"]
+	how := "as root's daemon: "
 	if !ok {
-		c = callers(t)["self"]
+		c, how = callers(t)["self"], "unprivileged: "
 	}
 	clean := func() {
 		os.RemoveAll("/var/tmp/kcorpus")
@@ -235,46 +347,91 @@ func TestAttacks(t *testing.T) {
 	}
 	t.Cleanup(clean)
 	inheritable(t)
-	var run, escaped, skipped, open int
-	sc := bufio.NewScanner(f)
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		var row attackRow
-		if err := json.Unmarshal(sc.Bytes(), &row); err != nil {
-			t.Fatal(err)
-		}
+	var n tally
+	for _, row := range rows {
 		t.Run(row.ID, func(t *testing.T) {
 			clean()
 			if why := leftOut[row.ID]; why != "" && !named {
-				skipped++
-				fmt.Printf("left out: %s: %s\n", row.ID, why)
+				n.skipped++
+				fmt.Printf("%sleft out: %s: %s\n", how, row.ID, why)
 				return
 			}
 			b := box{m, c, newProject(t, c, c.Home)}
 			escapes, skip := row.try(t, b)
 			switch {
 			case skip != "":
-				skipped++
-				fmt.Printf("skipped: %s: %s\n", row.ID, skip)
+				n.skipped++
+				fmt.Printf("%sskipped: %s: %s\n", how, row.ID, skip)
 			case len(escapes) == 0:
-				run++
-			case knownOpen[row.ID] != "":
-				run++
-				open++
-				fmt.Printf("open: %s: %s (%d)\n", row.ID, knownOpen[row.ID], len(escapes))
+				n.run++
+				fmt.Printf("%sblocked: %s\n", how, row.ID)
+			case knownOpen[row.ID] != "" && !named:
+				n.run++
+				n.open++
+				fmt.Printf("%sopen: %s: %s (%d)\n", how, row.ID, knownOpen[row.ID], len(escapes))
 			default:
-				run++
-				escaped++
-				fmt.Printf("escaped: %s: %s\n", row.ID, strings.Join(escapes, "; "))
+				n.run++
+				n.escaped++
+				fmt.Printf("%sescaped: %s: %s\n", how, row.ID, strings.Join(escapes, "; "))
 				t.Error(strings.Join(escapes, "\n"))
 			}
 		})
 	}
-	if err := sc.Err(); err != nil {
-		t.Fatal(err)
+	if n.open > 0 {
+		fmt.Printf("%sopen: %d\n", how, n.open)
 	}
-	fmt.Printf("open: %d\n", open)
-	fmt.Printf("attacks: %d run, %d escaped, %d skipped\n", run, escaped, skipped)
+	return n
+}
+
+// TestAttacks runs a table of attacks, the one of testdata or the one that
+// PINFOLD_ATTACKS names, each with the widest grant that there is. A table that
+// is named runs twice where this is root: as root's daemon, and unprivileged.
+func TestAttacks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	rows, named := attackTable(t, "../testdata/attacks/kernel.jsonl")
+	n := runTable(t, rows, named != "")
+	attackTally.add(n)
+	if named != "" && os.Geteuid() == 0 {
+		t.Run("unprivileged", func(t *testing.T) { attackTally.add(unprivileged(t, named)) })
+	}
+}
+
+func (n *tally) add(o tally) {
+	n.run, n.escaped, n.skipped, n.open = n.run+o.run, n.escaped+o.escaped, n.skipped+o.skipped, n.open+o.open
+}
+
+// unprivileged runs this test's own program as an ordinary user, for the table.
+func unprivileged(t *testing.T, table string) tally {
+	t.Helper()
+	c := callerNamed(t, testUser)
+	dir := newProject(t, c, c.Home)
+	for from, to := range map[string]string{"/proc/self/exe": "test", table: "table"} {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, c, filepath.Join(dir, to), string(content), 0o755)
+	}
+	cmd := exec.Command(filepath.Join(dir, "test"), "-test.run=^TestAttacks$", "-test.timeout=30m")
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.Home, "USER=" + c.Name, "LANG=C.UTF-8", "PINFOLD_ATTACKS=" + filepath.Join(dir, "table")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: c.UID, Gid: c.GID, Groups: c.Groups}}
+	out, err := cmd.CombinedOutput()
+	var n tally
+	last := false
+	for line := range strings.Lines(string(out)) {
+		if _, scanErr := fmt.Sscanf(line, "attacks: %d run, %d escaped, %d skipped", &n.run, &n.escaped, &n.skipped); scanErr == nil {
+			last = true
+			continue
+		}
+		fmt.Print(line)
+	}
+	if !last || err != nil || n.escaped > 0 {
+		t.Errorf("unprivileged: %v", err)
+	}
+	return n
 }
 
 // inheritable opens descriptors that this process, as the daemon, would hand on
