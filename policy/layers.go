@@ -27,9 +27,12 @@ type policyFile struct {
 	Default  *preference `toml:"default"`  // for commands that no rule names
 	Readable []string    `toml:"readable"` // further roots that the sandbox shows
 	Writable []string    `toml:"writable"` // further roots that every command may write
-	Builtin  builtinFile `toml:"builtin"`
-	Places   placesFile  `toml:"places"`
-	Rule     []*ruleFile `toml:"rule"`
+	// Protected and Hidden are patterns of paths in a project, see [Paths].
+	Protected []string    `toml:"protected"`
+	Hidden    []string    `toml:"hidden"`
+	Builtin   builtinFile `toml:"builtin"`
+	Places    placesFile  `toml:"places"`
+	Rule      []*ruleFile `toml:"rule"`
 }
 
 // A preference is a verdict, which may also be spelled as other tools do.
@@ -86,7 +89,7 @@ func load(facts fs.FS, builtin Source, sites []Source) (*Policy, error) {
 	if p.variables, err = indexVariables(variables); err != nil {
 		return nil, err
 	}
-	if p.places, err = compilePlaces(base.Places); err != nil {
+	if p.places, err = compilePlaces(base); err != nil {
 		return nil, fmt.Errorf("%s: %w", builtin.Name, err)
 	}
 	rules := base.Rule
@@ -161,6 +164,9 @@ func (p *Policy) change(rules []*ruleFile, site Source) ([]*ruleFile, error) {
 	if file.Places.any() {
 		return nil, fail("places", "places are built in: use readable and writable")
 	}
+	if err := p.addPatterns(site, file); err != nil {
+		return nil, err
+	}
 	p.readable = append(p.readable, file.Readable...)
 	p.writable = append(p.writable, file.Writable...)
 	rules = append(slices.Clip(rules), file.Rule...)
@@ -168,6 +174,32 @@ func (p *Policy) change(rules []*ruleFile, site Source) ([]*ruleFile, error) {
 		rules = withDefault(rules, Verdict(*file.Default))
 	}
 	return rules, nil
+}
+
+// addPatterns adds what a file protects and hides to what is already.
+func (p *Policy) addPatterns(source Source, file policyFile) error {
+	for _, list := range []struct {
+		key   string
+		to    *Paths
+		texts []string
+	}{{"protected", &p.places.protected, file.Protected}, {"hidden", &p.places.hidden, file.Hidden}} {
+		more, err := parsePaths(list.texts)
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", at(source, wrongText(err, list.key)), list.key, err)
+		}
+		if len(list.texts) > 0 {
+			*list.to = list.to.with(more)
+		}
+	}
+	return nil
+}
+
+// wrongText returns the text that an error quotes, or another where it has none.
+func wrongText(err error, other string) string {
+	if m := quoted.FindStringSubmatch(err.Error()); m != nil {
+		return m[1]
+	}
+	return other
 }
 
 // withDefault gives commands that no rule names another verdict. A command
@@ -214,6 +246,11 @@ func (p *Policy) tighten(project Source) (*Policy, error) {
 	case file.Places.any():
 		return nil, loosens("places", "it changes places")
 	}
+	for _, text := range slices.Concat(file.Protected, file.Hidden) {
+		if strings.HasPrefix(text, "!") {
+			return nil, loosens(text, fmt.Sprintf("%q takes a path out", text))
+		}
+	}
 	for _, r := range file.Rule {
 		if r.Verdict == Allow {
 			return nil, loosens(r.ID, fmt.Sprintf("rule %q allows", r.ID))
@@ -223,6 +260,9 @@ func (p *Policy) tighten(project Source) (*Policy, error) {
 	rules := append(p.rules.files(), file.Rule...)
 	if file.Default != nil {
 		rules = withDefault(rules, min(Verdict(*file.Default), p.fallbackVerdict()))
+	}
+	if err := q.addPatterns(project, file); err != nil {
+		return nil, err
 	}
 	if err := q.setRules(rules); err != nil {
 		return nil, fmt.Errorf("%s: %w", project.Name, err)

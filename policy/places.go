@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -9,34 +8,32 @@ import (
 	"github.com/pinfold/pinfold/shparse"
 )
 
-// A placesFile lists the places that matter, as a policy file does.
+// A placesFile lists the places that are the same for every site, as the
+// built-in policy has them.
 type placesFile struct {
-	Readable  []string `toml:"readable"`  // absolute paths and, ending in "/", what is below them
-	Null      []string `toml:"null"`      // writable devices, the same way
-	Protected []string `toml:"protected"` // paths at any depth in the project
-	Git       []string `toml:"git"`       // paths at any depth in a git directory
+	Readable []string `toml:"readable"` // absolute paths and, ending in "/", what is below them
+	Null     []string `toml:"null"`     // writable devices, the same way
+	Git      []string `toml:"git"`      // paths at any depth in a git directory
 }
 
 // any reports whether anything is listed.
-func (f *placesFile) any() bool {
-	return len(f.Readable)+len(f.Null)+len(f.Protected)+len(f.Git) > 0
-}
+func (f *placesFile) any() bool { return len(f.Readable)+len(f.Null)+len(f.Git) > 0 }
 
+// places are the places that matter.
 type places struct {
 	placesFile
-	protected map[string][]string // first component of a protected path → what follows it
+	protected, hidden, git Paths
 }
 
-func compilePlaces(f placesFile) (places, error) {
-	for _, name := range append(f.Protected[:len(f.Protected):len(f.Protected)], f.Git...) {
-		if strings.ContainsAny(name, "*?[\\") || path.Clean("/"+name) != "/"+name {
-			return places{}, fmt.Errorf("places: %q: want the plain name of a path", name)
+func compilePlaces(file policyFile) (p places, err error) {
+	p.placesFile = file.Places
+	for _, list := range []struct {
+		to    *Paths
+		texts []string
+	}{{&p.protected, file.Protected}, {&p.hidden, file.Hidden}, {&p.git, file.Places.Git}} {
+		if *list.to, err = parsePaths(list.texts); err != nil {
+			return p, err
 		}
-	}
-	p := places{placesFile: f, protected: map[string][]string{}}
-	for _, name := range f.Protected {
-		first, rest, _ := strings.Cut(name, "/")
-		p.protected[first] = append(p.protected[first], rest)
 	}
 	return p, nil
 }
@@ -192,33 +189,31 @@ func relative(root, real string) string {
 
 // inProject places a project-relative path.
 func (p *places) inProject(rel string) place {
-	for rest := rel; rest != ""; {
-		var part string
-		part, rest, _ = strings.Cut(rest, "/")
-		if part == ".git" {
-			return p.inGit(rest)
-		}
-		for _, more := range p.protected[part] {
-			if more == "" || within(more, rest) {
-				return placeProtected
-			}
-		}
+	if rest, ok := inGitDir(rel); ok {
+		return p.inGit(rest)
+	}
+	if p.protected.Covers(rel) {
+		return placeProtected
 	}
 	return placeProject
+}
+
+// inGitDir returns what follows a component ".git".
+func inGitDir(rel string) (rest string, ok bool) {
+	for rest := rel; rest != ""; {
+		var part string
+		if part, rest, _ = strings.Cut(rest, "/"); part == ".git" {
+			return rest, true
+		}
+	}
+	return "", false
 }
 
 // inGit places a path below a git directory. The directory as a whole, which
 // may also be a file that names one, is what steers git.
 func (p *places) inGit(rest string) place {
-	if rest == "" {
+	if rest == "" || p.git.Covers(rest) {
 		return placeGit
-	}
-	for ; rest != ""; _, rest, _ = strings.Cut(rest, "/") {
-		for _, name := range p.Git {
-			if within(name, rest) {
-				return placeGit
-			}
-		}
 	}
 	return placeProtected
 }
