@@ -261,7 +261,7 @@ func census(t *testing.T) counts {
 	c.fds = len(fds)
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	c.mounts = strings.Count(string(mounts), "\n")
-	if r := findPidsRoot(); r.dir != "" {
+	if r := findCgroups(); r.dir != "" {
 		own, _ := filepath.Glob(filepath.Join(r.dir, fmt.Sprintf("%s%d-*", cgroupPrefix, os.Getpid())))
 		c.cgroups = len(own)
 	}
@@ -376,7 +376,7 @@ func TestRootWithoutPidsCgroup(t *testing.T) {
 		t.Skip("is about root")
 	}
 	m := newManager(t)
-	m.pids = pidsRoot{why: errors.New("no cgroup here")}
+	m.cgroups = cgroups{why: errors.New("no cgroup here")}
 	c := callerNamed(t, "root")
 	b := box{m, c, newProject(t, c, c.Home)}
 	r, _, _ := b.request(policy.Grant{}, "true")

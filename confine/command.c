@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -30,16 +31,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RUN_SCRIPT = 1, STRINGS_MAX = 512 };
+enum { STRINGS_MAX = 512 };
 
 struct run {
 	uint32_t filter, probes, flags, nproc, landlock_flags;
-	uint64_t file_bytes, open_files;
+	uint32_t rows, columns;
+	uint64_t file_bytes, open_files, cpu_seconds;
 	const char *dir, *shell;
 	uint32_t nrules, nops;
 	struct { uint64_t access; const char *path; } rules[16];
 	const char *argv[STRINGS_MAX], *envp[STRINGS_MAX];
-	int out, err, ruleset, script;
+	int in, out, err, ruleset, script; /* -1: none */
 };
 
 static struct ending *ending_of_run;
@@ -67,6 +69,27 @@ static void read_strings(struct reader *r, uint32_t n, const char *strings[STRIN
 	strings[n] = NULL;
 }
 
+/* Which descriptors came with the run is said by its flags alone. */
+static void read_descriptors(struct run *run, const int *fds, int nfds)
+{
+	const struct { bool comes; int *fd; } order[] = {
+		{ !(run->flags & RUN_TTY), &run->out },
+		{ !(run->flags & RUN_TTY), &run->err },
+		{ true, &run->ruleset },
+		{ run->flags & RUN_SCRIPT, &run->script },
+		{ run->flags & RUN_STDIN && !(run->flags & RUN_TTY), &run->in },
+	};
+	int n = 0;
+
+	for (size_t i = 0; i < COUNT(order); i++) {
+		if (order[i].comes && n == nfds)
+			refuse();
+		*order[i].fd = order[i].comes ? fds[n++] : -1;
+	}
+	if (n != nfds)
+		refuse();
+}
+
 static void read_run(struct run *run, struct reader *r, const int *fds, int nfds)
 {
 	run->filter = read_u32(r);
@@ -77,12 +100,14 @@ static void read_run(struct run *run, struct reader *r, const int *fds, int nfds
 	run->nrules = read_u32(r);
 	run->nops = read_u32(r);
 	uint32_t nargs = read_u32(r), nenv = read_u32(r);
+	run->rows = read_u32(r);
+	run->columns = read_u32(r);
 	run->file_bytes = read_u64(r);
 	run->open_files = read_u64(r);
+	run->cpu_seconds = read_u64(r);
 	run->dir = read_str(r, NULL);
 	run->shell = read_str(r, NULL);
-	if (r->bad || run->filter >= FILTERS || run->nrules > COUNT(run->rules) ||
-	    nfds != (run->flags & RUN_SCRIPT ? 4 : 3))
+	if (r->bad || run->filter >= FILTERS || run->nrules > COUNT(run->rules))
 		refuse();
 	for (uint32_t i = 0; i < run->nrules; i++) {
 		run->rules[i].access = read_u64(r);
@@ -92,10 +117,7 @@ static void read_run(struct run *run, struct reader *r, const int *fds, int nfds
 	read_strings(r, nenv, run->envp);
 	if (r->bad || !nargs)
 		refuse();
-	run->out = fds[0];
-	run->err = fds[1];
-	run->ruleset = fds[2];
-	run->script = nfds == 4 ? fds[3] : -1;
+	read_descriptors(run, fds, nfds);
 }
 
 /*
@@ -128,13 +150,50 @@ static void mount_proc(bool root)
 	}
 }
 
-/* On SIGTERM all that runs here is asked to end; the keeper's SIGKILL follows. */
-static void on_term(int sig)
+/* What the daemon sends to the init is for all that runs here. */
+static void pass_on(int sig)
 {
 	int err = errno;
 
 	kill(-1, sig);
 	errno = err;
+}
+
+static void pass_signals_on(void)
+{
+	static const int signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP };
+	struct sigaction action = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
+
+	for (size_t i = 0; i < COUNT(signals); i++)
+		sigaction(signals[i], &action, NULL);
+}
+
+/*
+ * Ends what has outlived the shell, and counts it. No process can be born past
+ * this: the kernel refuses a fork while a signal is pending.
+ */
+static uint32_t end_the_rest(void)
+{
+	uint32_t killed = 0;
+	int status;
+	pid_t pid;
+
+	if (kill(-1, SIGKILL))
+		return 0; /* there is none */
+	while ((pid = waitpid(-1, &status, __WALL)) > 0 || errno == EINTR)
+		if (pid > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+			killed++;
+	return killed;
+}
+
+/*
+ * The init shares its directory with the shell (CLONE_FS), so that it stands
+ * where the shell was at its end, and the text need not be added to.
+ */
+static void note_dir(void)
+{
+	if (syscall(SYS_getcwd, ending_of_run->dir, sizeof ending_of_run->dir) < 0)
+		ending_of_run->dir[0] = '\0';
 }
 
 static __attribute__((noreturn)) void reap_until(pid_t shell)
@@ -150,14 +209,16 @@ static __attribute__((noreturn)) void reap_until(pid_t shell)
 		if (pid < 0 && errno == ECHILD) /* it failed before it was the shell's turn */
 			_exit(1);
 	}
+	note_dir();
+	ending_of_run->outlived = end_the_rest();
 	getrusage(RUSAGE_CHILDREN, &use);
 	ending_of_run->status = (uint32_t)status;
 	ending_of_run->user_us = (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec;
 	ending_of_run->system_us = (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
 	ending_of_run->max_rss_kib = (uint64_t)use.ru_maxrss;
 	ending_of_run->finished = 1;
-	/* the kernel kills what is left of the pid namespace, stopped and
-	 * daemonised processes too, before it lets pid 1 be reaped */
+	/* the kernel kills all of the pid namespace, stopped and daemonised
+	 * processes too, before it lets pid 1 be reaped */
 	_exit(0);
 }
 
@@ -182,6 +243,7 @@ static void set_limits(const struct run *run)
 		{ RLIMIT_FSIZE, run->file_bytes },
 		{ RLIMIT_NOFILE, run->open_files },
 		{ RLIMIT_NPROC, run->nproc },
+		{ RLIMIT_CPU, run->cpu_seconds ? run->cpu_seconds : RLIM_INFINITY },
 	};
 
 	for (uint32_t i = 0; i < COUNT(limits); i++) {
@@ -202,11 +264,31 @@ static void install(const struct program *p)
 static void stdio(const struct run *run)
 {
 	/* never a socket: bash takes one for a remote shell and reads ~/.bashrc;
-	 * /dev/null for stdin, since tools take an empty pipe for their input */
-	int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	 * /dev/null for no stdin, since tools take an empty pipe for their input */
+	int in = run->in >= 0 ? run->in : open("/dev/null", O_RDONLY | O_CLOEXEC);
 
 	if (in < 0 || dup2(in, 0) < 0 || dup2(run->out, 1) < 0 || dup2(run->err, 2) < 0)
 		fail(STEP_STDIO, 0);
+}
+
+/*
+ * A terminal of the command's own devpts. The daemon gets its master; the other
+ * end is stdio.
+ */
+static void open_terminal(struct run *run, int socket)
+{
+	struct head m = { MSG_TTY, sizeof m, 0 };
+	struct winsize size = { .ws_row = (unsigned short)run->rows, .ws_col = (unsigned short)run->columns };
+	int zero = 0, master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+	if (master < 0 || ioctl(master, TIOCSPTLCK, &zero) || ioctl(master, TIOCSWINSZ, &size))
+		fail(STEP_TTY, 0);
+	run->in = run->out = run->err = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (run->in < 0)
+		fail(STEP_TTY, 1);
+	if (transmit(socket, &m, sizeof m, &master, 1))
+		_exit(1); /* the daemon is gone */
+	close(master);
 }
 
 static bool no_route(void)
@@ -342,9 +424,19 @@ static void send_receipt(int socket, const struct receipt *r)
 		_exit(1); /* the daemon is gone */
 }
 
-static __attribute__((noreturn, noinline)) void shell(const struct session *s, struct run *run, int project,
-						      int socket)
+/* What the shell's process is given: it runs on a stack of its own. */
+struct start {
+	const struct session *session;
+	struct run *run;
+	int project, socket;
+};
+
+static int shell(void *arg)
 {
+	const struct start *start = arg;
+	const struct session *s = start->session;
+	struct run *run = start->run;
+	int project = start->project, socket = start->socket;
 	struct receipt receipt = { 0 };
 	struct __user_cap_header_struct cap = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct none[2] = { 0 };
@@ -352,9 +444,11 @@ static __attribute__((noreturn, noinline)) void shell(const struct session *s, s
 
 	/* stdio first: what is open below 3 is the command's own */
 	stdio(run);
-	/* its own process group and no terminal */
+	/* its own process group, and no terminal but the one that was asked for */
 	if (setsid() < 0)
 		fail(STEP_SESSION, 0);
+	if (run->flags & RUN_TTY && ioctl(0, TIOCSCTTY, 0))
+		fail(STEP_TTY, 2);
 	/* after the mounts, so that the directory is the topmost view of it */
 	int dir = open_beneath(project, run->dir, O_PATH | O_DIRECTORY);
 	if (dir < 0 || fchdir(dir))
@@ -383,7 +477,6 @@ static __attribute__((noreturn, noinline)) void shell(const struct session *s, s
 		fail(STEP_CLOSE, 1);
 	sigemptyset(&empty);
 	sigprocmask(SIG_SETMASK, &empty, NULL);
-	signal(SIGTERM, SIG_DFL);
 	/* seccomp last, so that the filter may refuse all of the above */
 	install(&s->filters[run->filter]);
 	/* the probe under everything that the command will be under */
@@ -397,17 +490,30 @@ static __attribute__((noreturn, noinline)) void shell(const struct session *s, s
 	fail(STEP_EXEC, 0);
 }
 
+static char stack_of_shell[64 << 10] __attribute__((aligned(4096)));
+
+/* Hands out the /proc of this pid namespace. */
+static void offer_proc(int socket)
+{
+	struct head m = { MSG_PROC, sizeof m, 0 };
+	int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (proc < 0)
+		fail(STEP_PROC, 2);
+	if (transmit(socket, &m, sizeof m, &proc, 1))
+		_exit(0); /* the daemon is gone */
+	close(proc);
+}
+
 /*
  * Maps what the run will touch: a page fault costs more than a system call, and
  * the spare has time.
  */
 static void warm_up(const struct session *s, char *buf)
 {
-	volatile char stack[32 << 10];
 	uintptr_t here = (uintptr_t)command & ~(uintptr_t)4095;
 
-	for (size_t i = 0; i < sizeof stack; i += 4096)
-		stack[i] = 0;
+	madvise(stack_of_shell + sizeof stack_of_shell - (32 << 10), 32 << 10, MADV_POPULATE_WRITE);
 	madvise(buf, 12 << 10, MADV_POPULATE_WRITE);
 	madvise((void *)(here - (16 << 10)), 48 << 10, MADV_POPULATE_READ);
 	madvise(s->libc, s->libc_size, MADV_POPULATE_READ);
@@ -422,6 +528,7 @@ void command(const struct session *s, struct ending *ending, int socket)
 
 	ending_of_run = ending;
 	mount_proc(s->uid == 0);
+	offer_proc(socket);
 	warm_up(s, buf);
 	size_t n = receive(socket, buf, fds, &nfds);
 	if (n == 0)
@@ -449,15 +556,16 @@ void command(const struct session *s, struct ending *ending, int socket)
 		if (landlock_allow(run.ruleset, run.rules[i].path, run.rules[i].access))
 			fail(STEP_LANDLOCK_RULE, i);
 
-	struct sigaction term = { .sa_handler = on_term };
-	sigaction(SIGTERM, &term, NULL);
-	/* vfork: nothing happens here until the shell has its own memory, and
-	 * no page is copied that the exec throws away */
-	pid_t pid = vfork();
+	if (run.flags & RUN_TTY)
+		open_terminal(&run, socket);
+	pass_signals_on();
+	/* as vfork: nothing happens here until the shell has its own memory,
+	 * and no page is copied that the exec throws away; the directory stays
+	 * shared beyond the exec */
+	struct start start = { s, &run, project, socket };
+	pid_t pid = clone(shell, stack_of_shell + sizeof stack_of_shell, CLONE_VM | CLONE_VFORK | CLONE_FS | SIGCHLD, &start);
 	if (pid < 0)
 		fail(STEP_FORK, 1);
-	if (pid == 0)
-		shell(s, &run, project, socket);
 	close_range(0, ~0U, 0);
 	sigemptyset(&empty);
 	sigprocmask(SIG_SETMASK, &empty, NULL);

@@ -1,16 +1,20 @@
 package confine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,13 +63,18 @@ type command struct {
 	s      *session
 	r      Request
 	init   *spare
+	bounds *Bounds
+	limits Limits
 	probes uint32
-	output [2]*output
+	output [2]*output   // of the second there is none when both are one
+	input  *input       // nil when there is none
 	total  atomic.Int64 // bytes of both streams
 
 	mu      sync.Mutex
 	stage   stage
 	ended   Ended
+	proc    *os.File // the command's own /proc; nil before it came, and when it was taken
+	killed  bool     // by a signal that was asked for
 	receipt Receipt
 	err     error // a receipt that is not good enough
 }
@@ -82,7 +91,8 @@ const (
 )
 
 func (s *session) run(ctx context.Context, r Request) (Outcome, error) {
-	c := &command{s: s, r: r}
+	b := s.m.bounds.Load()
+	c := &command{s: s, r: r, bounds: b, limits: r.Limits.within(b.Limits)}
 	if r.OutputLimit == 0 {
 		c.r.OutputLimit = DefaultOutputLimit
 	}
@@ -91,6 +101,9 @@ func (s *session) run(ctx context.Context, r Request) (Outcome, error) {
 			if o != nil {
 				o.file.Close()
 			}
+		}
+		if c.input != nil {
+			c.input.file.Close()
 		}
 		if c.init != nil {
 			c.free()
@@ -102,7 +115,7 @@ func (s *session) run(ctx context.Context, r Request) (Outcome, error) {
 
 // start prepares what the command needs and hands it to a spare init.
 func (c *command) start() error {
-	p, ruleset, flags, err := c.prepare()
+	p, ruleset, landlock, err := c.prepare()
 	if err != nil {
 		return err
 	}
@@ -117,12 +130,11 @@ func (c *command) start() error {
 	if err != nil {
 		return &Unavailable{Layer: "keeper", Err: err}
 	}
-	pass := append(slices.Clone(fds), int(ruleset.Fd()))
+	pass, flags := c.order(fds, ruleset, script)
 	if script != nil {
 		defer script.Close()
-		pass = append(pass, int(script.Fd()))
 	}
-	message, err := c.encode(p, flags, script != nil)
+	message, err := c.encode(p, landlock, flags)
 	if err != nil {
 		return &Unavailable{Layer: "keeper", Err: err}
 	}
@@ -142,6 +154,9 @@ func (c *command) prepare() (*plan, *os.File, uint32, error) {
 		return nil, nil, 0, err
 	}
 	defer p.free()
+	if c.r.TTY != nil {
+		p.terminal(c.r.Grant)
+	}
 	if c.s.m.tamper != nil {
 		c.s.m.tamper(p)
 	}
@@ -149,25 +164,83 @@ func (c *command) prepare() (*plan, *os.File, uint32, error) {
 	return p, ruleset, flags, err
 }
 
-// pipes makes stdout and stderr and returns the command's ends.
+// pipes makes stdout, stderr and stdin, as far as they are wanted, and returns
+// the command's ends.
 func (c *command) pipes() ([]int, error) {
 	var fds []int
-	for i, w := range []io.Writer{c.r.Stdout, c.r.Stderr} {
-		var p [2]int
-		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+	if c.r.TTY != nil {
+		return nil, nil
+	}
+	outputs := []io.Writer{c.r.Stdout, c.r.Stderr}
+	if c.r.Merge {
+		outputs = outputs[:1]
+	}
+	for i, w := range outputs {
+		ours, theirs, err := c.pipe()
+		if err != nil {
 			return fds, err
 		}
-		fds = append(fds, p[1])
-		unix.SetNonblock(p[0], true)
-		c.output[i] = newOutput(p[0], w)
-		// /dev/stdout is opened by its owner only
-		if c.s.m.system {
-			if err := unix.Fchown(p[1], int(c.s.caller.UID), int(c.s.caller.GID)); err != nil {
-				return fds, err
-			}
+		fds = append(fds, theirs)
+		c.output[i] = newOutput(ours, w)
+	}
+	if c.r.Stdin == nil {
+		return fds, nil
+	}
+	theirs, ours, err := c.pipe()
+	if err != nil {
+		return fds, err
+	}
+	unix.SetNonblock(theirs, false)
+	unix.SetNonblock(ours, true)
+	c.input = newInput(ours, c.r.Stdin)
+	return append(fds, theirs), nil
+}
+
+// pipe makes a pipe that does not block at the end that is read. It belongs to
+// the caller: /dev/stdout is opened by its owner only.
+func (c *command) pipe() (read, write int, err error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return -1, -1, err
+	}
+	if c.s.m.system {
+		err = unix.Fchown(p[1], int(c.s.caller.UID), int(c.s.caller.GID))
+	}
+	if err == nil {
+		err = unix.SetNonblock(p[0], true)
+	}
+	if err != nil {
+		closeAll(p[:])
+		return -1, -1, err
+	}
+	return p[0], p[1], nil
+}
+
+// order puts the descriptors in the order in which command.c takes them, and
+// says by flags which there are.
+func (c *command) order(pipes []int, ruleset, script *os.File) (pass []int, flags uint32) {
+	if c.r.TTY != nil {
+		flags |= runTTY
+	} else {
+		if c.input != nil {
+			flags |= runStdin
+		}
+		pass = append(pass, pipes[0])
+		if c.r.Merge {
+			pass = append(pass, pipes[0])
+		} else {
+			pass = append(pass, pipes[1])
 		}
 	}
-	return fds, nil
+	pass = append(pass, int(ruleset.Fd()))
+	if script != nil {
+		flags |= runScript
+		pass = append(pass, int(script.Fd()))
+	}
+	if flags&runStdin != 0 {
+		pass = append(pass, pipes[len(pipes)-1])
+	}
+	return pass, flags
 }
 
 // script puts a text that is too long for an argument into a sealed memfd.
@@ -185,26 +258,34 @@ func (c *command) script() (*os.File, error) {
 }
 
 // encode is the RUN message, as command.c reads it.
-func (c *command) encode(p *plan, landlockFlags uint32, script bool) ([]byte, error) {
+func (c *command) encode(p *plan, landlockFlags, flags uint32) ([]byte, error) {
 	args := []string{"bash", "--norc", "--noprofile", "-c", c.r.Text}
-	var flags uint32
-	if script {
+	if flags&runScript != 0 {
 		args = []string{"bash", "--norc", "--noprofile", procFD(C.SCRIPT)}
-		flags |= runScript
 	}
-	limits := c.s.m.limits
+	var window Window
+	env := c.s.env
+	if c.r.TTY != nil {
+		window = *c.r.TTY
+		env = append(slices.Clone(env), "TERM=xterm-256color")
+	}
+	limits := c.limits
 	m := begin(6<<10 + len(args[len(args)-1]))
 	m.u32(p.filter)
 	m.u32(p.probes)
 	m.u32(flags)
-	m.u32(uint32(limits.Processes))
+	// counted over the whole session: a lower one of the request is sampled
+	m.u32(uint32(c.bounds.Limits.Processes))
 	m.u32(landlockFlags)
 	m.u32(uint32(len(p.late)))
 	m.u32(uint32(len(p.ops)))
 	m.u32(uint32(len(args)))
-	m.u32(uint32(len(c.s.env)))
+	m.u32(uint32(len(env)))
+	m.u32(uint32(window.Rows))
+	m.u32(uint32(window.Columns))
 	m.u64(uint64(limits.FileBytes))
 	m.u64(uint64(limits.OpenFiles))
+	m.u64(cpuSeconds(limits.CPU))
 	m.str(c.r.Dir)
 	m.str(c.s.m.shell.path)
 	for _, l := range p.late {
@@ -214,7 +295,7 @@ func (c *command) encode(p *plan, landlockFlags uint32, script bool) ([]byte, er
 	for _, a := range args {
 		m.str(a)
 	}
-	for _, e := range c.s.env {
+	for _, e := range env {
 		m.str(e)
 	}
 	for _, o := range p.ops {
@@ -231,9 +312,12 @@ func (c *command) hand(message []byte, fds []int) error {
 		if c.init, err = c.s.takeSpare(); err != nil {
 			return err
 		}
-		err = c.init.send(message, fds)
+		unbound := c.bound()
+		if unbound == nil {
+			err = c.init.send(message, fds)
+		}
 		// after the send, so that the next one is made while this one runs
-		if err := c.s.send(begin(0), C.MSG_NEXT, 0); err != nil {
+		if err := cmp.Or(c.s.send(begin(0), C.MSG_NEXT, 0), unbound); err != nil {
 			return err
 		}
 		if err == nil {
@@ -246,6 +330,26 @@ func (c *command) hand(message []byte, fds []int) error {
 	}
 }
 
+// bound has the kernel hold the limits where it can, and says what does.
+func (c *command) bound() error {
+	memory, pids := c.init.cgroup.limit(c.limits)
+	c.limits.MemoryHeld, c.limits.ProcessesHeld = heldBySampling, c.s.held
+	if memory {
+		c.limits.MemoryHeld = heldByV2
+	}
+	if pids {
+		c.limits.ProcessesHeld = heldByV2
+	}
+	switch {
+	case c.bounds.RequireCgroup && !(memory && pids):
+		return &Unavailable{Layer: "memory limit", Err: errors.New("a cgroup is required, and there is none for this run"), Fix: fixes["memory limit"]}
+	case c.s.caller.UID == 0 && c.limits.ProcessesHeld == heldByRlimit:
+		return &Unavailable{Layer: "process limit", Err: errors.New("root's processes can only be counted by a pids cgroup"),
+			Fix: "mount the pids cgroup controller, or run as a user that is not root"}
+	}
+	return nil
+}
+
 // free gives the slot back.
 func (c *command) free() {
 	c.init.close()
@@ -256,48 +360,94 @@ func (c *command) free() {
 // follow sees the command through to its end.
 func (c *command) follow(ctx context.Context) (Outcome, error) {
 	for _, o := range c.output {
-		go o.deliver(c.count)
+		if o != nil {
+			go o.deliver(c.count)
+		}
 	}
-	receipt := make(chan struct{})
+	if c.input != nil {
+		go c.input.feed(nil)
+	}
+	receipt, gone := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(receipt)
-		c.awaitReceipt()
+		c.hear()
 	}()
+	if c.r.Signals != nil || c.r.Resize != nil {
+		go c.obey(receipt, gone)
+	}
+	watching := c.watch(gone)
 	c.init.pidfd.SetReadDeadline(time.Now().Add(c.r.Timeout))
 	stop := context.AfterFunc(ctx, func() { c.end(EndedCaller) })
 	c.awaitEnd()
 	stop()
+	close(gone)
+	watching.Stop()
+	if c.r.Gone != nil {
+		c.r.Gone()
+	}
 	// nobody is left to send one
 	c.init.socket.SetReadDeadline(time.Now().Add(time.Second))
 	<-receipt
-	for _, o := range c.output {
-		o.finish()
+	if c.input != nil {
+		c.input.file.Close()
 	}
+	for _, o := range c.output {
+		if o != nil {
+			o.finish()
+		}
+	}
+	c.takeProc().Close()
 	var e ending
 	c.s.open.RLock()
 	if c.s.slots != nil {
 		e = readEnding(c.s.slots, c.init.slot)
 	}
 	c.s.open.RUnlock()
-	c.free()
+	defer c.free()
 	return c.outcome(e)
 }
 
-// awaitReceipt reads the one message that the command's own process sends.
-func (c *command) awaitReceipt() {
-	var buf [256]byte
-	n, err := c.init.socket.Read(buf[:])
-	if err != nil {
-		return // it never started: the slot says why
+// hear reads what the command's init and its own process say, up to the receipt.
+func (c *command) hear() {
+	for {
+		e, fds, err := c.init.receive()
+		if err != nil && !errors.Is(err, errProtocol) {
+			return // it never started: the slot says why
+		}
+		switch {
+		case err != nil:
+		case e.kind == C.MSG_PROC && len(fds) == 1 && c.proc == nil && isProc(fds[0]):
+			c.mu.Lock()
+			c.proc = os.NewFile(uintptr(fds[0]), "proc")
+			c.mu.Unlock()
+			continue
+		case e.kind == C.MSG_TTY && len(fds) == 1 && c.r.TTY != nil && c.output[0] == nil && isTerminal(fds[0]):
+			c.attach(fds[0])
+			continue
+		case e.kind == C.MSG_STARTED && len(fds) == 0:
+			c.begun(newReceipt(e.receipt, c.probes, c.s.m.own))
+			// not before there is somebody whom a ^C is for
+			if c.r.TTY != nil && c.output[0] != nil && c.r.Stdin != nil {
+				in := &input{c.output[0].file, c.r.Stdin}
+				go in.feed([]byte{endOfFile})
+			}
+			return
+		}
+		closeAll(fds)
+		c.begun(Receipt{}, errProtocol)
+		return
 	}
-	e, err := parseEvent(buf[:n])
-	if err == nil && e.kind != C.MSG_STARTED {
-		err = errProtocol
-	}
-	var r Receipt
-	if err == nil {
-		r, err = newReceipt(e.receipt, c.probes, c.s.m.own)
-	}
+}
+
+// attach connects the terminal.
+func (c *command) attach(master int) {
+	unix.SetNonblock(master, true)
+	c.output[0] = newOutput(master, c.r.Stdout)
+	go c.output[0].deliver(c.count)
+}
+
+// begun takes the receipt, or why it is none.
+func (c *command) begun(r Receipt, err error) {
 	c.mu.Lock()
 	c.err = err
 	if err != nil {
@@ -314,6 +464,37 @@ func (c *command) awaitReceipt() {
 		c.r.Started(c.receipt)
 	}
 }
+
+// obey passes signals and sizes on, from when the command runs to its end.
+func (c *command) obey(receipt, gone <-chan struct{}) {
+	<-receipt
+	for {
+		select {
+		case <-gone:
+			return
+		case sig := <-c.r.Signals:
+			if sig == unix.SIGKILL {
+				c.mu.Lock()
+				c.killed = true
+				c.mu.Unlock()
+			}
+			if slices.Contains(passedOn, sig) {
+				c.init.signal(sig)
+			}
+		case w := <-c.r.Resize:
+			if o := c.output[0]; o != nil && c.r.TTY != nil {
+				withFD(o.file, func(fd int) error {
+					return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Columns})
+				})
+			}
+		}
+	}
+}
+
+// passedOn are the signals that an init passes on to all that runs beneath it,
+// see command.c, and the one that ends it.
+var passedOn = []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT,
+	unix.SIGTSTP, unix.SIGKILL}
 
 // awaitEnd returns when the init is gone, and with it, by the kernel, every
 // process of its pid namespace.
@@ -346,7 +527,7 @@ func (c *command) end(why Ended) {
 	}
 	next := startDeadline
 	switch {
-	case c.stage < asked && why != EndedOutput:
+	case c.stage < asked && !why.atOnce():
 		c.stage, next = asked, killGrace
 		c.init.signal(unix.SIGTERM)
 	case c.stage < killed:
@@ -370,8 +551,7 @@ func (c *command) count(n int) {
 func (c *command) complete(r Receipt) Receipt {
 	r.Setting = c.s.m.Setting()
 	r.LandlockABI = c.s.m.abi
-	r.Limits = c.s.m.limits
-	r.Limits.ProcessesHeld = c.s.held
+	r.Limits = c.limits
 	return r
 }
 
@@ -388,11 +568,20 @@ func (c *command) outcome(e ending) (Outcome, error) {
 		return Outcome{}, &Unavailable{Layer: "keeper", Err: errors.New("it ended before the command started")}
 	}
 	out := Outcome{Receipt: c.receipt, Usage: e.usage, Ended: c.ended}
+	if e.finished {
+		out.FinalDir, out.Outlived = c.relative(e.dir), e.outlived
+	}
+	if out.Ended == EndedItself && c.init.cgroup.ranOut() {
+		out.Ended = EndedMemory
+	}
+	if limit := c.limits.CPU; limit > 0 && out.Ended == EndedItself && e.usage.User+e.usage.System >= limit {
+		out.Ended = EndedCPU // RLIMIT_CPU was faster
+	}
 	switch {
 	case !e.finished:
 		// its init was killed: by us, or by somebody else
 		out.ExitCode, out.Signal = -1, unix.SignalName(syscall.SIGKILL)
-		if out.Ended == EndedItself {
+		if out.Ended == EndedItself && !c.killed {
 			out.Ended = EndedKeeper
 		}
 	case e.status.Signaled():
@@ -401,6 +590,21 @@ func (c *command) outcome(e ending) (Outcome, error) {
 		out.ExitCode = e.status.ExitStatus()
 	}
 	return out, nil
+}
+
+// relative is the directory as it is named inside the project; "" when it lies
+// outside, or has a name that a request could not have. What it says comes from
+// memory that the command's own init writes: it is a name to be followed anew.
+func (c *command) relative(dir string) string {
+	if !utf8.ValidString(dir) || strings.ContainsFunc(dir, unicode.IsControl) || dir != filepath.Clean(dir) ||
+		!filepath.IsAbs(dir) || !within(dir, c.s.project) {
+		return ""
+	}
+	rel, err := filepath.Rel(c.s.project, dir)
+	if err != nil || !filepath.IsLocal(rel) {
+		return ""
+	}
+	return rel
 }
 
 // explain tells a directory that is not there from a missing layer.

@@ -26,6 +26,9 @@
 //   - Every layer is applied and then probed from the inside, right before the
 //     shell is executed. A layer that is missing or does not bite is an
 //     [Unavailable] error that names it, and nothing runs.
+//   - Memory, processes, processor time, the size of files, and what file
+//     systems may grow by are bounded, by a cgroup v2 where one was delegated
+//     and else by rlimits and sampling; the receipt says which ([Limits]).
 //
 // # How
 //
@@ -46,8 +49,11 @@
 //   - Protected paths are .git, .git/config, .git/hooks and .pinfold.toml of the
 //     project as they are when the command starts. A name that does not exist then can be
 //     made, and a file that the host replaces meanwhile loses its mount.
-//   - A caller that is not root is bounded in processes by RLIMIT_NPROC over
-//     all commands of its session together. Memory is not bounded.
+//   - Without a cgroup v2, a caller that is not root is bounded in processes by
+//     RLIMIT_NPROC over all commands of its session together; memory is sampled,
+//     so that a command can pass its limit for some 50 ms before it is ended.
+//   - What file systems grow by is measured on the whole of them: it is charged
+//     to a command also when somebody else writes there meanwhile.
 //   - Programs that lie among the system's libraries can be started through the
 //     loader under a pinned grant.
 //   - File systems mounted inside the project are visible and stay read-only.

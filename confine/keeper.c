@@ -402,7 +402,8 @@ static int make_spare(int fds[2])
 	}
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return -1;
-	memset(&endings[slot], 0, sizeof endings[slot]);
+	/* the directory's own page is left alone but for its first byte */
+	memset(&endings[slot], 0, offsetof(struct ending, dir) + 1);
 	long pid = syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_PIDFD | SIGCHLD, 0, &pidfd,
 			   0, 0);
 	if (pid == 0) {
@@ -545,6 +546,9 @@ static void become_keeper(void)
 
 	fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
 	umask(022);
+	/* what the daemon's starter ignored, as nohup does, is not ignored inside */
+	for (int sig = 1; sig < 32; sig++)
+		signal(sig, SIG_DFL);
 	size_t n = hear(buf, fds, &nfds);
 	if (n == 0)
 		_exit(0);

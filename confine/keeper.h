@@ -14,7 +14,9 @@
  *     | -- NEXT ---------------------------> |    at first, then one for each NEXT
  *     |                                      |
  *     |              init of the spare       |
+ *     | <- PROC ------ |                     |  its /proc, by which the daemon counts
  *     | -- RUN ------> |                     |  on its socket (+ stdio, ruleset)
+ *     | <- TTY ------- |                     |  the terminal's master, when one is asked for
  *     | <- STARTED --- |                     |  the receipt, right before the exec
  *     |                x                     |  its pidfd, by which it is signalled, is
  *     |                                      |    readable when it and all beneath it
@@ -42,7 +44,7 @@ enum {
 
 enum msg {
 	MSG_INIT = 1, MSG_MAPPED, MSG_NEXT, MSG_RUN, MSG_FREE,
-	MSG_USERNS = 16, MSG_KEEPER, MSG_READY, MSG_SPARE, MSG_STARTED, MSG_FAIL,
+	MSG_USERNS = 16, MSG_KEEPER, MSG_READY, MSG_SPARE, MSG_PROC, MSG_TTY, MSG_STARTED, MSG_FAIL,
 };
 
 struct head {
@@ -64,7 +66,13 @@ enum step {
 	STEP_NAMESPACES, STEP_FORK, STEP_PRIVILEGES, STEP_LOOPBACK, STEP_SOURCE, STEP_ROOT, STEP_PLAN,
 	STEP_PIVOT, STEP_REPORT, STEP_PROC, STEP_PROC_READONLY, STEP_STDIO, STEP_SESSION, STEP_DIR,
 	STEP_LIMITS, STEP_CAPS, STEP_NNP, STEP_LANDLOCK_RULE, STEP_LANDLOCK, STEP_CLOSE, STEP_SECCOMP,
-	STEP_PROBE, STEP_EXEC,
+	STEP_PROBE, STEP_EXEC, STEP_TTY,
+};
+
+enum {
+	RUN_SCRIPT = 1, /* the text comes as a descriptor */
+	RUN_STDIN = 2,  /* stdin comes as a descriptor; else it is /dev/null */
+	RUN_TTY = 4,    /* stdio is a terminal that is made inside; no descriptor comes for it */
 };
 
 enum filter { FILTER_PINNED, FILTER_ANY };
@@ -124,6 +132,8 @@ struct started {
 	struct receipt receipt;
 };
 
+enum { DIR_SPACE = 4096 };
+
 /* How a run ended. The daemon may read it when the init's pidfd is readable. */
 struct ending {
 	struct fail fail;      /* step is STEP_NONE when the shell was executed */
@@ -131,6 +141,9 @@ struct ending {
 	uint32_t status;       /* as wait(2) gives it */
 	uint64_t user_us, system_us;
 	uint64_t max_rss_kib;
+	uint32_t outlived;     /* processes that were killed because the shell had ended */
+	uint32_t pad;
+	char dir[DIR_SPACE];   /* where the shell was at its end, absolute; empty when not known */
 };
 
 struct failed {

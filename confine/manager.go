@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,12 +30,24 @@ type Config struct {
 	// (mode 0711).
 	StateDir    string
 	Idle        time.Duration // a session without a run for so long is ended; 0 means 10 minutes
-	Limits      Limits        // zero fields mean DefaultLimits
+	Bounds      Bounds        // until SetBounds
 	MaxSessions int           // sessions of one caller at once; 0 means 8
 }
 
 // DefaultLimits bound a command where the configuration says nothing else.
-var DefaultLimits = Limits{Processes: 512, FileBytes: 2 << 30, OpenFiles: 4096}
+var DefaultLimits = Limits{Processes: 512, MemoryBytes: 4 << 30, FileBytes: 2 << 30, OpenFiles: 4096, DiskBytes: 16 << 30, Files: 150_000}
+
+// DefaultReserve is what stays free where the configuration says nothing else.
+var DefaultReserve = Reserve{Percent: 5, Bytes: 1 << 30}
+
+// Bounds are the limits of every command, and what goes with them.
+type Bounds struct {
+	Limits  Limits  // zero fields mean DefaultLimits
+	Reserve Reserve // the zero value means DefaultReserve
+	// RequireCgroup makes every run fail where no cgroup v2 bounds its memory and
+	// its processes.
+	RequireCgroup bool
+}
 
 // DefaultOutputLimit is the most that one command may write to stdout and
 // stderr together.
@@ -58,14 +71,14 @@ func (e *ProjectError) Unwrap() error { return e.Err }
 type Manager struct {
 	stateDir    string
 	idle        time.Duration
-	limits      Limits
 	maxSessions int
 	system      bool // root's daemon
+	bounds      atomic.Pointer[Bounds]
 
 	abi     int
 	shell   shell
 	filters filters
-	pids    pidsRoot
+	cgroups cgroups
 	own     [C.NS_COUNT]uint64 // the daemon's namespaces
 	null    *os.File
 	thread  chan func()
@@ -91,7 +104,7 @@ type sessionKey struct {
 // whether all of them hold is seen by each run.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{
-		stateDir: cfg.StateDir, idle: cfg.Idle, limits: cfg.Limits, maxSessions: cfg.MaxSessions,
+		stateDir: cfg.StateDir, idle: cfg.Idle, maxSessions: cfg.MaxSessions,
 		system:   os.Geteuid() == 0,
 		sessions: map[sessionKey]*session{}, making: map[sessionKey]chan struct{}{},
 		thread: make(chan func()), stop: make(chan struct{}),
@@ -102,7 +115,7 @@ func New(cfg Config) (*Manager, error) {
 	if m.maxSessions == 0 {
 		m.maxSessions = 8
 	}
-	m.limits = m.limits.orDefault()
+	m.SetBounds(cfg.Bounds)
 	var err error
 	// what is bound from it must have no links on its way
 	if m.stateDir, err = filepath.EvalSymlinks(cfg.StateDir); err != nil {
@@ -124,24 +137,11 @@ func New(cfg Config) (*Manager, error) {
 		m.null.Close()
 		return nil, err
 	}
-	m.pids = findPidsRoot()
+	m.cgroups = findCgroups()
 	m.sweeper = time.NewTicker(max(m.idle/4, time.Millisecond))
 	go m.serveThread()
 	go m.sweep()
 	return m, nil
-}
-
-func (l Limits) orDefault() Limits {
-	if l.Processes == 0 {
-		l.Processes = DefaultLimits.Processes
-	}
-	if l.FileBytes == 0 {
-		l.FileBytes = DefaultLimits.FileBytes
-	}
-	if l.OpenFiles == 0 {
-		l.OpenFiles = DefaultLimits.OpenFiles
-	}
-	return l
 }
 
 // serveThread is the thread that starts keepers: they die with it
@@ -203,6 +203,16 @@ func (m *Manager) SetRoots(readable, writable []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.site = roots{slices.Clone(readable), slices.Clone(writable)}
+}
+
+// SetBounds sets the limits of the runs that start from now on. No run gets more
+// than three quarters of the machine's memory.
+func (m *Manager) SetBounds(b Bounds) {
+	b.Limits = b.Limits.or(DefaultLimits).within(Limits{MemoryBytes: machineMemory() / 4 * 3})
+	if b.Reserve == (Reserve{}) {
+		b.Reserve = DefaultReserve
+	}
+	m.bounds.Store(&b)
 }
 
 // Close ends every run and every session. No run can be started afterwards.
@@ -407,6 +417,7 @@ func (m *Manager) Layers(ctx context.Context, c Caller, project string) []Layer 
 		{Name: "landlock", OK: true, Detail: "ABI " + strconv.Itoa(m.abi)},
 		{Name: "shell", OK: true, Detail: m.shell.path},
 		m.processLayer(c),
+		m.memoryLayer(),
 	}
 	held := map[string]bool{}
 	for _, g := range []policy.Grant{{}, {ExecAny: true, Write: []string{"."}}} {
@@ -434,11 +445,22 @@ func (m *Manager) Layers(ctx context.Context, c Caller, project string) []Layer 
 func (m *Manager) processLayer(c Caller) Layer {
 	l := Layer{Name: "process limit", OK: true, Detail: "rlimit, per session"}
 	if c.UID == 0 {
-		l.Detail = m.pids.held
-		if m.pids.dir == "" {
-			l.OK, l.Detail = false, m.pids.why.Error()
+		l.Detail = heldByV1 + ", per session"
+		if m.cgroups.dir == "" {
+			l.OK, l.Detail = false, m.cgroups.why.Error()
 			l.Fix = "mount the pids cgroup controller, or run as a user that is not root"
 		}
 	}
+	if m.cgroups.v2 && m.cgroups.pids {
+		l.Detail = heldByV2
+	}
 	return l
+}
+
+func (m *Manager) memoryLayer() Layer {
+	if m.cgroups.memory {
+		return Layer{Name: "memory limit", OK: true, Detail: heldByV2}
+	}
+	return Layer{Name: "memory limit", OK: !m.bounds.Load().RequireCgroup, Detail: heldBySampling + ": no cgroup v2 with the memory controller was delegated",
+		Fix: fixes["memory limit"]}
 }

@@ -13,7 +13,7 @@ import (
 // pipeMost is the most that a pipe can hold (pipe(7), /proc/sys/fs/pipe-max-size).
 const pipeMost = 1 << 20
 
-// An output delivers one stream of a command.
+// An output delivers one stream of a command, or what its terminal shows.
 type output struct {
 	file *os.File
 	fd   int

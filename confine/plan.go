@@ -150,6 +150,15 @@ func (p *plan) places(s *session, g policy.Grant, whole bool) {
 	}
 }
 
+// terminal gives a command the terminal that its init makes.
+func (p *plan) terminal(g policy.Grant) {
+	if !g.ExecAny {
+		p.ops = append(p.ops, op{kind: opDevpts, a: "/dev/pts"})
+		p.late = append(p.late, lateFS{"/dev/pts", rightDevice | ll.AccessFSIoctlDev})
+	}
+	p.late = append(p.late, lateFS{"/dev/tty", rightDevice&rightFile | ll.AccessFSIoctlDev})
+}
+
 // programs pins executions to bash, its loader and the listed programs.
 func (p *plan) programs(s *session, g policy.Grant) error {
 	if g.ExecAny {

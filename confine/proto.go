@@ -11,6 +11,7 @@ import (
 
 /*
 #cgo CFLAGS: -std=gnu17 -O2 -Wall -Wextra -Werror -Wshadow
+#include <string.h>
 #include "keeper.h"
 */
 import "C"
@@ -48,7 +49,9 @@ const (
 	filterPinned = C.FILTER_PINNED
 	filterAny    = C.FILTER_ANY
 
-	runScript = 1 // RUN_SCRIPT of command.c
+	runScript = C.RUN_SCRIPT
+	runStdin  = C.RUN_STDIN
+	runTTY    = C.RUN_TTY
 )
 
 // A message is built by appending; begin leaves room for the head.
@@ -117,7 +120,7 @@ func parseEvent(b []byte) (event, error) {
 	e := event{kind: uint32(head._type), id: uint64(head.id)}
 	want := C.sizeof_struct_head
 	switch e.kind {
-	case C.MSG_USERNS, C.MSG_KEEPER, C.MSG_READY, C.MSG_SPARE:
+	case C.MSG_USERNS, C.MSG_KEEPER, C.MSG_READY, C.MSG_SPARE, C.MSG_PROC, C.MSG_TTY:
 	case C.MSG_STARTED:
 		want = C.sizeof_struct_started
 		e.receipt = (*C.struct_started)(p).receipt
@@ -139,6 +142,8 @@ type ending struct {
 	finished bool // the shell ended by itself
 	status   syscall.WaitStatus
 	usage    Usage
+	outlived int    // processes that were killed because the shell had ended
+	dir      string // where the shell was at its end, absolute; "" when it is not known
 }
 
 const slotBytes = C.sizeof_struct_ending * C.RUNS_MAX
@@ -151,7 +156,9 @@ func readEnding(slots []byte, slot uint64) ending {
 	e := (*C.struct_ending)(p)
 	return ending{
 		fail: newFailure(e.fail), finished: e.finished != 0, status: syscall.WaitStatus(e.status),
-		usage: Usage{User: micros(e.user_us), System: micros(e.system_us), MaxRSSKiB: int64(min(e.max_rss_kib, 1<<50))},
+		usage:    Usage{User: micros(e.user_us), System: micros(e.system_us), MaxRSSKiB: int64(min(e.max_rss_kib, 1<<50))},
+		outlived: int(min(e.outlived, 1<<22)),
+		dir:      C.GoStringN(&e.dir[0], C.int(C.strnlen(&e.dir[0], C.DIR_SPACE))),
 	}
 }
 
@@ -198,6 +205,7 @@ var steps = map[uint32]struct{ layer, what string }{
 	C.STEP_SECCOMP:       {"seccomp", "install the filter"},
 	C.STEP_PROBE:         {"probe", "probe the layers"},
 	C.STEP_EXEC:          {"shell", "execute bash"},
+	C.STEP_TTY:           {"terminal", "make a terminal"},
 }
 
 // err turns the failure into an Unavailable that names the layer.
@@ -216,5 +224,6 @@ func (f failure) err() error {
 var fixes = map[string]string{
 	"user namespace": "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for pinfoldd), or run the system daemon",
 	"proc":           "run pinfoldd where nothing is mounted over parts of /proc (not under ProtectKernelTunables, ProtectProc or in a container that masks /proc)",
+	"memory limit":   "delegate a cgroup v2 with the memory and pids controllers to pinfoldd (Delegate=yes in its unit)",
 	"landlock":       "use Linux 5.19 or later with landlock in the lsm= list",
 }

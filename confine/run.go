@@ -2,6 +2,7 @@ package confine
 
 import (
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/pinfold/pinfold/policy"
@@ -18,17 +19,41 @@ type Request struct {
 	Text    string // canonical text for bash
 	Grant   policy.Grant
 	Timeout time.Duration // wall time; SIGTERM to the tree when it is over, SIGKILL 2 s later
+	// Limits lower those of the manager; higher ones count for nothing.
+	Limits Limits
 	// OutputLimit is the most bytes that stdout and stderr together may carry
 	// before the run is ended with LimitOutput; 0 means DefaultOutputLimit.
 	OutputLimit int64
+	// Stdin is what the command reads, through a pipe that is closed at its end;
+	// nil is for /dev/null. It is read from a goroutine that Run does not wait
+	// for: a Read that blocks should return once the run has ended.
+	Stdin io.Reader
 	// Stdout and Stderr get the output as it comes, each from a goroutine of
 	// its own, one call at a time. An error from them stops delivery, not the
 	// command.
 	Stdout, Stderr io.Writer
+	// Merge sends both streams through one pipe to Stdout, in the order in which
+	// they were written.
+	Merge bool
+	// TTY, if not nil, gives the command a terminal of that size for stdin,
+	// stdout and stderr, which all go through Stdin and Stdout. The end of Stdin
+	// is an end-of-file character (^D).
+	TTY *Window
+	// Signals are sent to every process of the command, once it runs: SIGHUP,
+	// SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP and SIGKILL; others
+	// are dropped. Resize changes the size of the terminal. Either may be nil.
+	Signals <-chan syscall.Signal
+	Resize  <-chan Window
+	// Gone, if not nil, is called when no process of the command is left; what
+	// it wrote may still be on its way.
+	Gone func()
 	// Started, if not nil, is called once when every layer has been applied
 	// and probed and the shell is about to be executed.
 	Started func(Receipt)
 }
+
+// A Window is the size of a terminal, in characters.
+type Window struct{ Columns, Rows uint16 }
 
 // An Identity tells a directory from every other: device and inode, as stat(2)
 // gives them.
@@ -39,6 +64,11 @@ type Outcome struct {
 	ExitCode int    // the shell's exit status; -1 when it was killed by a signal
 	Signal   string // "SIGKILL" and so on; "" when it exited
 	Ended    Ended  // what ended it, when it was not the command itself
+	// FinalDir is the project-relative directory where the shell was when it
+	// exited, "." for the project; "" when that was outside, removed or is not
+	// known. Whoever uses it follows it anew.
+	FinalDir string
+	Outlived int // processes that were ended because they outlived the shell
 	Receipt  Receipt
 	Usage    Usage
 }
@@ -48,12 +78,28 @@ type Ended string
 
 // What can end a command besides itself.
 const (
-	EndedItself  Ended = ""             // exited, or died by a signal of its own
-	EndedTimeout Ended = "timeout"      // its time was over
-	EndedOutput  Ended = "output_limit" // it wrote more than OutputLimit
-	EndedCaller  Ended = "canceled"     // the context was canceled
-	EndedKeeper  Ended = "interrupted"  // its keeper died; exit code and usage are unknown
+	EndedItself    Ended = ""             // exited, or died by a signal of its own
+	EndedTimeout   Ended = "timeout"      // its time was over
+	EndedOutput    Ended = "output_limit" // it wrote more than OutputLimit
+	EndedMemory    Ended = "memory"       // its processes together used more than Limits.MemoryBytes
+	EndedProcesses Ended = "processes"    // it had more than Limits.Processes
+	EndedCPU       Ended = "cpu"          // it used more than Limits.CPU
+	EndedDisk      Ended = "disk"         // a file system that it writes grew by more than Limits.DiskBytes
+	EndedFiles     Ended = "files"        // it made more than Limits.Files
+	EndedReserve   Ended = "disk_reserve" // too little is free on a file system that it writes
+	EndedCaller    Ended = "canceled"     // the context was canceled
+	EndedKeeper    Ended = "interrupted"  // its keeper died; exit code and usage are unknown
 )
+
+// atOnce reports whether the command is killed without being asked to end first:
+// what it has too much of it could go on using up.
+func (e Ended) atOnce() bool {
+	switch e {
+	case EndedOutput, EndedMemory, EndedProcesses, EndedCPU, EndedDisk, EndedFiles, EndedReserve:
+		return true
+	}
+	return false
+}
 
 // Usage is what a command used.
 type Usage struct {
@@ -75,12 +121,24 @@ type Receipt struct {
 	Limits      Limits            // resource limits in force
 }
 
-// Limits are resource bounds of one command.
+// Limits are resource bounds of one command. In a request and a configuration, a
+// field that is zero says nothing.
 type Limits struct {
-	Processes     int    // tasks at once
-	ProcessesHeld string // what holds Processes: "rlimit", "pids-cgroup-v1" or "pids-cgroup-v2"
-	FileBytes     int64  // the size of one file
-	OpenFiles     int    // descriptors of one process
+	Processes     int           // tasks at once
+	ProcessesHeld string        // what holds Processes: "rlimit", "pids-cgroup-v1" or "cgroup-v2"
+	MemoryBytes   int64         // of all processes together, with what they keep in memory file systems
+	MemoryHeld    string        // what holds MemoryBytes: "cgroup-v2", or "sampled", some 20 times a second
+	CPU           time.Duration // processor time of all processes together; 0 is no limit but the wall's
+	FileBytes     int64         // the size of one file
+	OpenFiles     int           // descriptors of one process
+	DiskBytes     int64         // by which a file system that the command writes may grow meanwhile
+	Files         int64         // by which the number of its files may grow meanwhile
+}
+
+// A Reserve is what stays free on the file systems that commands write.
+type Reserve struct {
+	Percent int   // of the file system
+	Bytes   int64 // at least, but not more than a quarter of the file system
 }
 
 // Unavailable is the error of a layer that the grant needs and that could not

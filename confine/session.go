@@ -43,7 +43,7 @@ type session struct {
 	base    *base
 	env     []string
 	held    string // what holds the number of processes
-	cgroup  *pidsCgroup
+	cgroup  *sessionCgroup
 
 	channel *net.UnixConn
 
@@ -76,7 +76,7 @@ func newSession(m *Manager, c Caller, project string, root unix.Stat_t, site roo
 		return nil, err
 	}
 	s := &session{m: m, caller: c, project: project, root: root, site: site, base: b, env: environment(c, b.view),
-		held: "rlimit", pidfd: -1, projectFD: -1, spares: make(chan *spare, C.RUNS_MAX), dead: make(chan struct{})}
+		held: heldByRlimit, pidfd: -1, projectFD: -1, spares: make(chan *spare, C.RUNS_MAX), dead: make(chan struct{})}
 	if err := s.start(); err != nil {
 		s.abort()
 		return nil, err
@@ -100,14 +100,16 @@ func (s *session) start() error {
 		unix.Kill(pid, unix.SIGKILL)
 		unix.Wait4(pid, nil, 0, nil)
 	}()
-	if s.caller.UID == 0 {
-		s.cgroup, err = s.m.pids.add(pid, s.m.limits.Processes+ownProcesses)
+	if s.caller.UID == 0 || s.m.cgroups.v2 {
+		s.cgroup, err = s.m.cgroups.add(pid, s.m.bounds.Load().Limits.Processes+ownProcesses)
 		if err != nil {
 			err = &Unavailable{Layer: "process limit", Err: fmt.Errorf("root's processes can only be counted by a pids cgroup: %w", err),
 				Fix: "mount the pids cgroup controller, or run as a user that is not root"}
 			return err
 		}
-		s.held = s.m.pids.held
+		if !s.cgroup.v2 {
+			s.held = heldByV1
+		}
 	}
 	s.channel.SetDeadline(time.Now().Add(startDeadline))
 	if err = s.sendInit(); err != nil {
@@ -391,8 +393,9 @@ func (s *session) compareProject() error {
 // A spare is an init that waits for its run.
 type spare struct {
 	slot   uint64
-	socket *os.File // the run goes in, the receipt comes out
-	pidfd  *os.File // readable when the init and all beneath it are gone
+	socket *os.File   // the run goes in, the receipt comes out
+	pidfd  *os.File   // readable when the init and all beneath it are gone
+	cgroup *runCgroup // nil when there is none
 }
 
 // send writes one message with descriptors. The socket holds it at once: it is
@@ -401,6 +404,36 @@ func (s *spare) send(message []byte, fds []int) error {
 	return withFD(s.socket, func(fd int) error {
 		return unix.Sendmsg(fd, message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
 	})
+}
+
+// receive reads the next message, with its descriptors. What comes out of order
+// or form is errProtocol.
+func (s *spare) receive() (event, []int, error) {
+	raw, err := s.socket.SyscallConn()
+	if err != nil {
+		return event{}, nil, err
+	}
+	var buf [256]byte
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	var n, oobn, flags int
+	var inner error
+	err = raw.Read(func(fd uintptr) bool {
+		n, oobn, flags, _, inner = unix.Recvmsg(int(fd), buf[:], oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+		return inner != unix.EAGAIN && inner != unix.EINTR
+	})
+	if err = cmp.Or(err, inner); err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return event{}, nil, err
+	}
+	fds, err := parseRights(oob[:oobn])
+	e, parseErr := parseEvent(buf[:n])
+	if err != nil || parseErr != nil || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		closeAll(fds)
+		return event{}, nil, errProtocol
+	}
+	return e, fds, nil
 }
 
 // signal sends a signal to the init. It asks nobody: the keeper may be stopped.
@@ -460,7 +493,7 @@ func (s *session) takeSpares() error {
 		for _, fd := range fds {
 			unix.SetNonblock(fd, true)
 		}
-		sp := &spare{e.id, os.NewFile(uintptr(fds[0]), "spare"), os.NewFile(uintptr(fds[1]), "init")}
+		sp := &spare{e.id, os.NewFile(uintptr(fds[0]), "spare"), os.NewFile(uintptr(fds[1]), "init"), s.cgroup.adopt(e.id, fds[1])}
 		select {
 		case s.spares <- sp:
 		default:
