@@ -121,20 +121,21 @@ static void read_run(struct run *run, struct reader *r, const int *fds, int nfds
 }
 
 /*
- * A proc of this pid namespace. Sysctls are read-only, and for uid 0 all that
- * steers the machine: the kernel lets euid 0 write there without any capability.
+ * A proc of this pid namespace. Sysctls are read-only, and pressure, where anyone
+ * may have the kernel watch the machine; for uid 0 all that steers the machine:
+ * the kernel lets euid 0 write there without any capability.
  */
 static void mount_proc(bool root)
 {
 	/* what tells of the machine's memory and is root's to read */
 	static const char *const masked[] = { "kcore", "keys", "kmsg", "kpagecount", "kpageflags", "kpagecgroup",
 					      "vmallocinfo", "slabinfo", "timer_list", "iomem" };
-	static const char *const parts[] = { "sys", "sysrq-trigger", "irq", "bus", "fs" };
+	static const char *const parts[] = { "sys", "pressure", "sysrq-trigger", "irq", "bus", "fs" };
 	char path[32];
 
 	if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL))
 		fail(STEP_PROC, 1);
-	for (uint32_t i = 0; i < (root ? COUNT(parts) : 1); i++) {
+	for (uint32_t i = 0; i < (root ? COUNT(parts) : 2); i++) {
 		snprintf(path, sizeof path, "/proc/%s", parts[i]);
 		struct operation op = { .kind = OP_REBIND, .flags = OPF_OPTIONAL, .a = path,
 					.set = MOUNT_ATTR_RDONLY };
@@ -239,7 +240,9 @@ static int landlock_allow(int ruleset, const char *path, uint64_t access)
 static void set_limits(const struct run *run)
 {
 	const struct { int what; rlim_t most; } limits[] = {
-		{ RLIMIT_CORE, 0 },
+		/* no file can be so small, and no handler of the host is started
+		 * for it (core(5)); the filter keeps it so */
+		{ RLIMIT_CORE, 1 },
 		{ RLIMIT_FSIZE, run->file_bytes },
 		{ RLIMIT_NOFILE, run->open_files },
 		{ RLIMIT_NPROC, run->nproc },

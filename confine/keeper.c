@@ -599,6 +599,10 @@ static void become_keeper(void)
 		if (devices < 0)
 			die(STEP_DEVICES, 1);
 	}
+	/* what the daemon was spared of when memory is short, commands are not;
+	 * the kernel keeps the least that root has set (proc(5)) */
+	if (write_file("/proc/self/oom_score_adj", "200") && errno != EACCES)
+		die(STEP_PRIVILEGES, 4);
 	/* signals that are queued in the namespace are charged to who made it
 	 * too; its bound is this process's */
 	if (setrlimit(RLIMIT_SIGPENDING, &(struct rlimit){ PENDING_MAX, PENDING_MAX }) && errno != EPERM)

@@ -117,22 +117,28 @@ func tightened(pinned bool) []allowance {
 // none is an allowance for nothing: the call is refused.
 func none(call string) allowance { return allowance{call, []condition{}} }
 
-// sockets are Unix, IPv4 and IPv6 without raw ones, and route netlink.
+// sockets are Unix, TCP (multipath too, which Go asks for) and UDP, and route
+// netlink. Other transports are code that the kernel loads when it is asked.
 func sockets() []allowance {
 	list := []allowance{
 		{"socket", []condition{{0, low32, unix.AF_UNIX}}},
 		{"socket", []condition{{0, low32, unix.AF_NETLINK}, {2, low32, unix.NETLINK_ROUTE}}},
 	}
 	for _, domain := range []uint64{unix.AF_INET, unix.AF_INET6} {
-		for _, kind := range []uint64{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET} {
-			list = append(list, allowance{"socket", []condition{{0, low32, domain}, {1, 0xf, kind}}})
+		for _, s := range []struct{ kind, protocol uint64 }{{unix.SOCK_STREAM, 0}, {unix.SOCK_STREAM, unix.IPPROTO_TCP},
+			{unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, {unix.SOCK_DGRAM, 0}, {unix.SOCK_DGRAM, unix.IPPROTO_UDP}} {
+			list = append(list, allowance{"socket", []condition{{0, low32, domain}, {1, 0xf, s.kind}, {2, low32, s.protocol}}})
 		}
 	}
 	return list
 }
 
-// tioclinux and TIOCSTI type into a terminal that is shared with others
-// (ioctl_console(2), ioctl_tty(2)); the first has no name in package unix.
+// refusedRequests are ioctls that type into a terminal, which may be shared with
+// others (ioctl_console(2), ioctl_tty(2)), and the one that puts another line
+// discipline, code that the kernel loads, over a terminal. TIOCLINUX has no name
+// in package unix.
+var refusedRequests = []uint32{unix.TIOCSTI, tioclinux, unix.TIOCSETD}
+
 const tioclinux = 0x541C
 
 // filters are the compiled programs, each in a sealed memfd of struct
@@ -210,42 +216,98 @@ func export(f *libseccomp.ScmpFilter) ([]byte, error) {
 	return program.b, program.err
 }
 
-// prologue answers ENOSYS to every number that is higher than all that this
-// libseccomp knows, and EPERM to the refused ioctls: the request is 32 bits in a
-// 64-bit register, and no allow rule can say "but not this lower half". What it
-// lets through goes on to the first instruction after it, which loads what it
-// needs itself. It looks before the architecture is checked: all that it can do
-// is refuse.
+// A step of the prologue: where a comparison goes on to is named, "" is the next
+// step.
+type step struct {
+	label   string
+	code    uint16
+	k       uint32
+	yes, no string
+}
+
+// Offsets of struct seccomp_data (linux/seccomp.h) on a little-endian machine.
+const (
+	dataNumber = 0
+	dataArgs   = 16
+)
+
+// prologue says what no allow rule can, because it is about the lower 32 bits of
+// a register. It looks before the architecture is
+// checked: all that it can do is refuse, and what it lets through goes on to the
+// first instruction after it, which loads what it needs itself.
+//
+//   - Numbers higher than all that this libseccomp knows get ENOSYS.
+//   - The refused ioctls get EPERM, and so does setting RLIMIT_CORE, to 0 as well:
+//     a limit of 1 alone keeps the kernel from starting the host's handler for a
+//     crash, in the host's namespaces as root (core(5)).
 func prologue(arch libseccomp.ScmpArch) ([]byte, error) {
 	const (
 		load    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 		greater = unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K
 		ret     = unix.BPF_RET | unix.BPF_K
-		number  = 0      // offset of seccomp_data.nr
-		request = 16 + 8 // the lower half of args[1], little-endian
+		refuse  = unix.SECCOMP_RET_ERRNO
 	)
-	ioctl, err := libseccomp.GetSyscallFromNameByArch("ioctl", arch)
-	if err != nil {
-		return nil, err
+	nr := map[string]uint32{}
+	for _, name := range []string{"ioctl", "prlimit64", "setrlimit"} {
+		n, err := libseccomp.GetSyscallFromNameByArch(name, arch)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("there is no %s", name)
+		}
+		nr[name] = uint32(n)
 	}
-	program := []unix.SockFilter{
-		{Code: load, K: number},
-		{Code: greater, Jt: 0, Jf: 1, K: uint32(lastCall(arch))},
-		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(syscall.ENOSYS)},
-		{Code: equal, Jt: 0, Jf: 4, K: uint32(ioctl)},
-		{Code: load, K: request},
-		{Code: equal, Jt: 1, Jf: 0, K: unix.TIOCSTI},
-		{Code: equal, Jt: 0, Jf: 1, K: tioclinux},
-		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(syscall.EPERM)},
+	steps := []step{
+		{code: load, k: dataNumber},
+		{code: greater, k: uint32(lastCall(arch)), yes: "unknown"},
+		{code: equal, k: nr["ioctl"], yes: "ioctl"},
+		{code: equal, k: nr["prlimit64"], yes: "prlimit"},
+		{code: equal, k: nr["setrlimit"], yes: "setrlimit", no: "end"},
+		{label: "unknown", code: ret, k: refuse | uint32(syscall.ENOSYS)},
+		{label: "ioctl", code: load, k: dataArgs + 8},
+	}
+	for i, r := range refusedRequests {
+		next := ""
+		if i == len(refusedRequests)-1 {
+			next = "end"
+		}
+		steps = append(steps, step{code: equal, k: r, yes: "refused", no: next})
+	}
+	steps = append(steps,
+		step{label: "refused", code: ret, k: refuse | uint32(syscall.EPERM)},
+		step{label: "prlimit", code: load, k: dataArgs + 8},
+		step{code: equal, k: unix.RLIMIT_CORE, no: "end"},
+		step{code: load, k: dataArgs + 2*8},
+		step{code: equal, k: 0, no: "refused too"},
+		step{code: load, k: dataArgs + 2*8 + 4},
+		step{code: equal, k: 0, yes: "end", no: "refused too"}, // it only asks
+		step{label: "setrlimit", code: load, k: dataArgs},
+		step{code: equal, k: unix.RLIMIT_CORE, no: "end"},
+		step{label: "refused too", code: ret, k: refuse | uint32(syscall.EPERM)},
+	)
+	return assemble(steps), nil
+}
+
+// assemble resolves the labels; "end" is what comes after the last step.
+func assemble(steps []step) []byte {
+	at := map[string]int{"end": len(steps)}
+	for i, s := range steps {
+		if s.label != "" {
+			at[s.label] = i
+		}
+	}
+	offset := func(from int, label string) byte {
+		if label == "" {
+			return 0
+		}
+		return byte(at[label] - from - 1)
 	}
 	var b []byte
-	for _, i := range program {
-		b = binary.NativeEndian.AppendUint16(b, i.Code)
-		b = append(b, i.Jt, i.Jf)
-		b = binary.NativeEndian.AppendUint32(b, i.K)
+	for i, s := range steps {
+		b = binary.NativeEndian.AppendUint16(b, s.code)
+		b = append(b, offset(i, s.yes), offset(i, s.no))
+		b = binary.NativeEndian.AppendUint32(b, s.k)
 	}
-	return b, nil
+	return b
 }
 
 // lastCall is the highest number that this libseccomp knows.

@@ -157,7 +157,9 @@ func (m filterModel) verdict(nr uint32, args [6]uint64) uint32 {
 		return eperm // a gap in the numbers
 	case slices.Contains(notThere, name):
 		return enosys
-	case name == "ioctl" && (uint32(args[1]) == unix.TIOCSTI || uint32(args[1]) == tioclinux):
+	case name == "ioctl" && slices.Contains(refusedRequests, uint32(args[1])):
+		return eperm
+	case name == "prlimit64" && uint32(args[1]) == unix.RLIMIT_CORE && args[2] != 0, name == "setrlimit" && uint32(args[0]) == unix.RLIMIT_CORE:
 		return eperm
 	}
 	for _, a := range m.byCall[name] {
@@ -194,9 +196,15 @@ func (m filterModel) tries(name string, r *rand.Rand) [][6]uint64 {
 			}
 		}
 	}
-	if name == "ioctl" {
-		for _, request := range []uint64{unix.TIOCSTI, tioclinux, unix.TCGETS, 1<<32 | unix.TIOCSTI, 0xffffffff<<32 | tioclinux} {
+	switch name {
+	case "ioctl":
+		for _, request := range []uint64{unix.TIOCSTI, tioclinux, unix.TIOCSETD, unix.TCGETS, 1<<32 | unix.TIOCSTI, 0xffffffff<<32 | tioclinux} {
 			list = append(list, [6]uint64{0, request})
+		}
+	case "setrlimit", "prlimit64":
+		for what := range uint64(16) {
+			list = append(list, [6]uint64{what, 1}, [6]uint64{1<<32 | what, 1}, [6]uint64{0, what}, [6]uint64{0, what, 1 << 40},
+				[6]uint64{0, what, 1}, [6]uint64{0, 1<<32 | what, 0}, [6]uint64{0, 1<<63 | what, 1 << 31})
 		}
 	}
 	return list
@@ -245,10 +253,10 @@ func TestSeccompPrograms(t *testing.T) {
 			}
 			for other, number := range auditArch {
 				for nr := range uint32(1100) {
-					if other == goarch || goarch == "amd64" && nr == unix.SYS_IOCTL {
-						continue // that one is looked at before the architecture
+					// setrlimit's number is looked at before the architecture
+					if other != goarch {
+						check("a call of "+other, seccompData{nr: nr, arch: number, args: [6]uint64{1 << 20}}, enosys)
 					}
-					check("a call of "+other, seccompData{nr: nr, arch: number}, enosys)
 				}
 			}
 		}
@@ -305,7 +313,7 @@ func tightenedRows() []tightenedRow {
 	for _, personality := range []int{0x400000, 0x100000, 0x4000000, 0x200000, 0x1, 0x10, 1<<33 | 0x400000} {
 		row("personality", P, personality)
 	}
-	for _, request := range []int{unix.TIOCSTI, tioclinux, 1<<32 | unix.TIOCSTI, -1<<32 | tioclinux} {
+	for _, request := range []int{unix.TIOCSTI, tioclinux, unix.TIOCSETD, 1<<32 | unix.TIOCSTI, -1<<32 | tioclinux} {
 		row("ioctl", P, 0, request, "x")
 	}
 	for _, socket := range [][]any{
@@ -317,6 +325,9 @@ func tightenedRows() []tightenedRow {
 		{unix.AF_BLUETOOTH, unix.SOCK_RAW, 1}, {unix.AF_TIPC, unix.SOCK_RDM, 0}, {unix.AF_RDS, unix.SOCK_SEQPACKET, 0},
 		{unix.AF_KEY, unix.SOCK_RAW, 2}, {unix.AF_QIPCRTR, unix.SOCK_DGRAM, 0}, {43 /* AF_SMC */, unix.SOCK_STREAM, 0},
 		{1<<32 | unix.AF_PACKET, unix.SOCK_DGRAM, 0}, {unix.AF_INET, 1<<32 | unix.SOCK_RAW, 1}, {unix.AF_INET, 10 /* SOCK_PACKET */, 0},
+		{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP}, {unix.AF_INET6, unix.SOCK_SEQPACKET, unix.IPPROTO_SCTP}, {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE},
+		{unix.AF_INET, unix.SOCK_DCCP, unix.IPPROTO_DCCP}, {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP}, {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_L2TP},
+		{unix.AF_INET6, unix.SOCK_STREAM, 256 /* IPPROTO_SMC */}, {unix.AF_INET, unix.SOCK_STREAM, 1<<32 | unix.IPPROTO_SCTP},
 	} {
 		row("socket", P, socket...)
 	}
@@ -331,6 +342,9 @@ func tightenedRows() []tightenedRow {
 	onlyPinned("memfd_create", "x", 0)
 	onlyPinned("ptrace", 0, 0, 0, 0)
 	rows = append(rows, tightenedRow{call: "memfd_secret", args: []any{0}, pinned: P, widest: noError})
+	row("setrlimit", P, unix.RLIMIT_CORE, "0123456789012345")
+	row("prlimit64", P, 0, unix.RLIMIT_CORE, "0123456789012345", 0)
+	row("prlimit64", P, 0, 1<<32|unix.RLIMIT_CORE, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", 0)
 	row("clone3", N, "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567", 88)
 	row("openat2", N, atCWD, "file", "012345678901234567890123", 24)
 	for _, call := range neverAllowed {
