@@ -145,7 +145,8 @@ static void mount_proc(bool root)
 	for (uint32_t i = 0; root && i < COUNT(masked); i++) {
 		snprintf(path, sizeof path, "/proc/%s", masked[i]);
 		struct operation op = { .kind = OP_REBIND, .flags = OPF_OPTIONAL, .a = path, .b = "/dev/null", .b_len = 9,
-					.set = MOUNT_ATTR_RDONLY };
+					/* without devices: it cannot even be opened */
+					.set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV };
 		if (apply(&op, -1, -1))
 			fail(STEP_PROC_READONLY, (uint32_t)COUNT(parts) + i);
 	}
