@@ -63,6 +63,8 @@ type effect struct {
 	place  place
 	detail string // the path, the host, the reason: what to show
 	at     where
+	path   string // project-relative, symlinks followed; "" when it is not there, or not known
+	vague  bool   // no more than a directory of the path is known
 	// What the grant needs for it, when it is allowed.
 	write     string // project-relative place to write
 	protected string // protected path to open

@@ -10,7 +10,11 @@ type Env struct {
 	Path     []string // PATH inside the sandbox, absolute directories, in order
 	Readable []string // absolute roots outside the project that the sandbox shows: /usr, toolchains, caches
 	Writable []string // absolute roots outside the project that every command may write: /tmp
-	Files    Files
+	// ReadsOnly is the word of whoever asks that the command only reads. It is
+	// held to that: what writes in the project is denied, and nothing there is
+	// granted for writing. Nothing is allowed by it.
+	ReadsOnly bool
+	Files     Files
 }
 
 // Files looks names up as the calling user would, without opening any file of

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/pinfold/pinfold/shparse"
@@ -19,13 +20,17 @@ type execution struct {
 	at     where
 	known  bool // the fact is about this very program
 	inside bool // it is a program in the project
+
+	replaced []string // asking that does not apply to it
+	record   bool     // keep what it does
+	done     []effect // what it does, when that is kept
 }
 
 // effects judges everything that the command does by its fact.
 func (x *execution) effects() {
 	f := x.call.fact
 	if f.Ask != "" {
-		x.asked(f.Ask, x.at)
+		x.askedAll(f.Ask)
 	}
 	if x.call.path[len(x.call.path)-1] == "?" {
 		x.asked("a subcommand that is not known", x.at)
@@ -56,7 +61,7 @@ func (j *judge) allow(base, name string, x *execution) {
 		return
 	}
 	for _, place := range f.Changes {
-		j.changes(place)
+		j.changes(place, x.at)
 	}
 	if f.Builtin && !x.in.external {
 		return
@@ -68,18 +73,27 @@ func (j *judge) allow(base, name string, x *execution) {
 }
 
 // changes grants a place that a command writes by itself, such as .git.
-func (j *judge) changes(place string) {
-	j.writes = append(j.writes, place)
-	j.risk = max(j.risk, Medium)
-}
+func (j *judge) changes(place string, at where) { j.wants(place, false, at) }
 
 // asked judges something that the fact says to ask about. A yes opens what it
 // needs.
 func (x *execution) asked(reason string, at where) {
 	for _, place := range x.call.fact.Approved {
-		x.judge.changes(place)
+		x.judge.changes(place, x.at)
 	}
 	x.judge.effect(x, &effect{kind: effectAsked, detail: reason, at: at})
+}
+
+// askedAll judges a command that the fact asks about as a whole, unless a rule
+// of the site stands in the place of that.
+func (x *execution) askedAll(reason string) {
+	if !slices.Contains(x.replaced, factAsk+x.call.fact.path) {
+		x.asked(reason, x.at)
+		return
+	}
+	for _, place := range x.call.fact.Approved {
+		x.judge.changes(place, x.at)
+	}
 }
 
 func (x *execution) span(f shparse.Field) where { return where{f.Offset, f.End} }
@@ -178,10 +192,10 @@ func (x *execution) roles() []role {
 			continue
 		}
 		if w.Ask != "" {
-			x.asked(w.Ask, x.at)
+			x.askedAll(w.Ask)
 		}
 		for _, place := range w.Changes {
-			x.judge.changes(place)
+			x.judge.changes(place, x.at)
 		}
 		if w.Operands != nil && !replaced {
 			roles, replaced = w.operands, true

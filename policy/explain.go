@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-func words(v Verdict) string {
+func verdictWords(v Verdict) string {
 	switch v {
 	case Allow:
 		return "allowed"
@@ -58,14 +58,14 @@ func (p *Policy) Summary() string {
 		}
 	}
 	switch {
-	case p.fallback == nil:
+	case p.held() == Allow:
 		b.WriteString("Other known commands run unasked; unknown ones need approval.\n")
 	default:
-		fmt.Fprintf(&b, "Other commands: %s.\n", words(p.fallback.Verdict))
+		fmt.Fprintf(&b, "Other commands: %s.\n", verdictWords(p.held()))
 	}
 	for _, r := range p.rules.all {
 		if len(r.Command) == 0 && r.Verdict != Allow && r.ID != ruleDefault && r.ID != ruleUnread {
-			fmt.Fprintf(&b, "%s: %s.\n", words(r.Verdict), r.Reason)
+			fmt.Fprintf(&b, "%s: %s.\n", verdictWords(r.Verdict), r.Reason)
 		}
 	}
 	return b.String()

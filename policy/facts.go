@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"sort"
 	"strings"
 
@@ -37,6 +38,7 @@ type fact struct {
 	Allow    []string          `toml:"allow"`    // examples that are allowed when the command is
 	Refuse   []string          `toml:"refuse"`   // examples that are not, even then
 
+	group    string   // the file that it is described in, without ".toml"
 	path     string   // "git stash list"
 	root     []string // path, as the beginning of a call's
 	options  map[string]*option
@@ -149,6 +151,7 @@ func loadFacts(files fs.FS) (commands map[string]*fact, variables []variableFact
 			return nil, nil, err
 		}
 		for _, f := range file.Command {
+			f.group = strings.TrimSuffix(path.Base(name), ".toml")
 			if err := f.index(commands); err != nil {
 				return nil, nil, fmt.Errorf("%s: %w", name, err)
 			}

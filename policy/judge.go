@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,11 @@ import (
 const (
 	ruleDefault = "default" // nothing speaks of the command
 	ruleUnread  = "unread"  // the text could not be judged to the end
+	// ruleReadsOnly is the request's own word that the command only reads.
+	ruleReadsOnly = "reads-only"
+
+	// factAsk, before the name of a command, is what a fact asks about it.
+	factAsk = "fact:"
 )
 
 // The bounds of one decision. What goes beyond them is asked about.
@@ -27,8 +33,18 @@ func (p *Policy) Decide(s *shparse.Script, env Env) Decision {
 	if env.Dir != "" && env.Dir != "." {
 		start += "/" + env.Dir
 	}
-	j.script(s, shparse.Start{Dirs: []string{start}}, scope{})
+	j.whole(s, start)
 	return j.decision(s.Text)
+}
+
+// whole judges the script that was asked about.
+func (j *judge) whole(s *shparse.Script, dir string) {
+	do := func() { j.script(s, shparse.Start{Dirs: []string{dir}}, scope{}) }
+	if j.env.ReadsOnly {
+		j.bounded([]*rule{readsOnly}, do)
+		return
+	}
+	do()
 }
 
 func (p *Policy) newJudge(s *shparse.Script, env Env) *judge {
@@ -45,11 +61,9 @@ type judge struct {
 	calls  int // left for judging commands
 
 	findings findings
-	parts    *parts   // nil but for an explanation
-	writes   []string // project-relative
-	opened   []string // protected
-	exec     map[string]bool
-	execAny  bool
+	parts    *parts  // nil but for an explanation
+	needs            // of the grant
+	limits   []limit // what may be written, as rules narrow it
 	risk     Risk
 	slow     bool
 
@@ -131,10 +145,46 @@ func (j *judge) run(argv []shparse.Field, dirs []string, stdin shparse.Input, in
 	x := j.newExecution()
 	*x = execution{judge: j, base: base, argv: argv, dirs: dirs, stdin: stdin, in: in, at: at, known: described, inside: inside}
 	x.call = readArgs(&x.words, f, argv[1:])
-	j.verdicts(x, base, name)
-	x.effects()
-	j.allow(base, name, x)
+	if changing := j.changing(x, base); changing != nil {
+		j.bounded(changing, func() { x.all(name) })
+	} else {
+		x.all(name)
+	}
 	j.spare = append(j.spare, x)
+}
+
+// all judges what the command does, what it needs, and whether it may run.
+func (x *execution) all(name string) {
+	rules := &x.judge.policy.rules
+	x.record = rules.guarded != nil && len(rules.guarded[x.base])+len(rules.guarded[x.kind()]) > 0
+	x.effects()
+	x.judge.allow(x.base, name, x)
+	x.judge.verdicts(x, x.base, name)
+}
+
+// kind returns the name by which rules know commands that they do not name.
+func (x *execution) kind() string {
+	if x.known || x.inside {
+		return "*"
+	}
+	return "?"
+}
+
+// changing returns the rules that change the grant of the command, and notes
+// what they replace.
+func (j *judge) changing(x *execution, base string) (list []*rule) {
+	if j.policy.rules.changing == nil {
+		return nil
+	}
+	for _, name := range [...]string{base, x.kind()} {
+		for _, r := range j.policy.rules.changing[name] {
+			if r.speaksOf(x.call) == yes && (r.Verdict != Allow || x.known || name == "*") {
+				list = append(list, r)
+				x.replaced = append(x.replaced, r.Replaces...)
+			}
+		}
+	}
+	return list
 }
 
 // newExecution returns one that is no longer used, or a new one: a script may
@@ -148,36 +198,57 @@ func (j *judge) newExecution() *execution {
 	return new(execution)
 }
 
-// verdicts applies the rules that name the command, whatever its effects.
+// verdicts applies the rules that name the command, whatever its effects, those
+// that allow it when it does nothing else, and the default where none names it.
 func (j *judge) verdicts(x *execution, base, name string) {
-	spoken := j.named(x, base)
-	kind := "?"
-	if x.known || x.inside {
-		kind = "*"
-	}
-	if spoken = j.named(x, kind) || spoken; spoken || j.policy.fallback == nil {
+	spoken, general := j.named(x, base), j.named(x, x.kind())
+	if spoken {
 		return
 	}
-	fallback := j.policy.fallback
-	if !x.known {
-		fallback = j.policy.stranger
+	r := j.policy.defaults.of(x)
+	switch {
+	case r != nil:
+	case general || j.policy.fallback == nil:
+		return
+	default:
+		r = j.policy.fallback
 	}
-	j.foundNamed(fallback, x.call.title(name), x.at)
+	if r.Verdict == Allow && !x.known && !(x.inside && general) {
+		r = j.policy.stranger
+	}
+	j.foundNamed(r, x.call.title(name), x.at)
 }
 
 // named applies the rules for a name, and reports whether there was one.
 func (j *judge) named(x *execution, name string) (spoken bool) {
 	for _, r := range j.policy.rules.byCommand[name] {
-		if r.effects != 0 || !r.speaksOf(x.call) {
+		if r.effects != 0 && r.Verdict != Allow || slices.Contains(x.replaced, r.ID) {
 			continue
 		}
 		if r.Verdict == Allow && !x.known && name != "*" {
 			continue // nothing is known of it, or it is another program of that name
 		}
-		spoken = true
-		j.found(r, "", x.at)
+		m := r.speaksOf(x.call)
+		if m == yes && r.effects != 0 && !r.allows(x.done) {
+			m = no
+		}
+		spoken = j.finds(r, m, "", x.at) || spoken
 	}
 	return spoken
+}
+
+// finds notes that a rule applies, or may, and reports whether it is of
+// interest.
+func (j *judge) finds(r *rule, m match, detail string, at where) bool {
+	switch {
+	case m == yes:
+		j.found(r, detail, at)
+	case m == perhaps && r.perhaps != nil:
+		j.found(r.perhaps, detail, at)
+	default:
+		return false
+	}
+	return true
 }
 
 // effect applies the rules that are about an effect, and takes what it needs
@@ -187,24 +258,29 @@ func (j *judge) effect(x *execution, e *effect) {
 		j.parts.effect(e, j.spans.span(e.at))
 	}
 	if e.write != "" {
-		j.writes = append(j.writes, e.write)
-		j.risk = max(j.risk, Medium)
+		j.wants(e.write, e.vague, e.at)
 	}
 	if e.protected != "" {
+		for _, l := range j.limits {
+			j.found(l.outside(), e.protected, e.at)
+		}
 		j.opened = append(j.opened, e.protected)
 	}
 	for _, r := range j.policy.rules.byEffect[e.kind] {
-		if r.covers(e) {
-			j.found(r, e.detail, e.at)
-		}
+		j.finds(r, r.covers(e), e.detail, e.at)
 	}
 	if x == nil {
 		return
 	}
-	for _, r := range j.policy.rules.byCommand[x.base] {
-		if r.effects != 0 && r.speaksOf(x.call) && r.covers(e) {
-			j.found(r, e.detail, e.at)
+	for _, name := range [...]string{x.base, x.kind()} {
+		for _, r := range j.policy.rules.byCommand[name] {
+			if r.effects != 0 && r.Verdict != Allow && !slices.Contains(x.replaced, r.ID) {
+				j.finds(r, min(r.speaksOf(x.call), r.covers(e)), e.detail, e.at)
+			}
 		}
+	}
+	if x.record {
+		x.done = append(x.done, *e)
 	}
 }
 
@@ -280,14 +356,22 @@ func (j *judge) network(f shparse.Field, at where) bool {
 // readPath judges a path that is read, or entered.
 func (j *judge) readPath(x *execution, f shparse.Field, dir string, kind effectKind, at where) {
 	loc := j.locate(f, dir)
-	j.effect(x, &effect{kind: kind, place: loc.place, detail: f.String(), at: at})
+	j.effect(x, &effect{kind: kind, place: loc.place, detail: f.String(), at: at, path: j.inside(loc), vague: !loc.exact})
+}
+
+// inside returns where in the project the location is, "" when it is not.
+func (j *judge) inside(loc location) string {
+	if loc.real == "" || !within(j.env.Project, loc.real) {
+		return ""
+	}
+	return relative(j.env.Project, loc.real)
 }
 
 // writePath judges a path that is written or deleted, and grants what that
 // needs.
 func (j *judge) writePath(x *execution, f shparse.Field, dir string, how writing, kind effectKind, at where) {
 	loc := j.locate(f, dir)
-	e := &effect{kind: kind, place: loc.place, detail: f.String(), at: at}
+	e := &effect{kind: kind, place: loc.place, detail: f.String(), at: at, path: j.inside(loc), vague: !loc.exact}
 	switch loc.place {
 	case placeProject:
 		e.write = j.writable(loc, how)

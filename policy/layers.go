@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/pinfold/pinfold/shparse"
 )
 
 //go:embed default.toml
@@ -23,10 +26,12 @@ type Source struct {
 
 // A policyFile is the form of a policy in TOML.
 type policyFile struct {
-	Profile  string      `toml:"profile"`  // "default" or "workspace"
-	Default  *preference `toml:"default"`  // for commands that no rule names
-	Readable []string    `toml:"readable"` // further roots that the sandbox shows
-	Writable []string    `toml:"writable"` // further roots that every command may write
+	Profile  string                `toml:"profile"`  // "default" or "workspace"
+	Default  *preference           `toml:"default"`  // for commands that no rule names
+	Groups   map[string]preference `toml:"groups"`   // the same for groups of commands
+	Commands map[string]preference `toml:"commands"` // the same for commands: "touch", "git push"
+	Readable []string              `toml:"readable"` // further roots that the sandbox shows
+	Writable []string              `toml:"writable"` // further roots that every command may write
 	// Protected and Hidden are patterns of paths in a project, see [Paths].
 	Protected []string    `toml:"protected"`
 	Hidden    []string    `toml:"hidden"`
@@ -110,9 +115,90 @@ func load(facts fs.FS, builtin Source, sites []Source) (*Policy, error) {
 	if p.hash, err = hashFiles(facts, append([]Source{builtin}, sites...)); err != nil {
 		return nil, err
 	}
-	return p, p.checkRuleExamples(slices.DeleteFunc(rules, func(r *ruleFile) bool {
-		return r.ID == ruleDefault || slices.Contains(base.Rule, r)
-	}))
+	added := slices.DeleteFunc(slices.Clone(rules), func(r *ruleFile) bool { return slices.Contains(base.Rule, r) })
+	if err := errors.Join(p.checkReplaces(added), p.checkRuleExamples(added)); err != nil {
+		return nil, err
+	}
+	return p, p.checkReached(added, sites)
+}
+
+// checkReplaces checks that what rules replace is there to be replaced.
+func (p *Policy) checkReplaces(rules []*ruleFile) error {
+	for _, r := range rules {
+		for _, name := range r.Replaces {
+			if wrong := p.cannotReplace(name); wrong != "" {
+				return fmt.Errorf("rule %q: replaces: %q: %s", r.ID, name, wrong)
+			}
+		}
+	}
+	return nil
+}
+
+// cannotReplace says why what is named cannot be replaced, "" when it can.
+func (p *Policy) cannotReplace(name string) string {
+	command, isFact := strings.CutPrefix(name, factAsk)
+	if !isFact {
+		switch r := p.rules.byID(name); {
+		case r == nil || builtinRules()[name] == "":
+			return "is no built-in rule that is in force; what is asked about a command as a whole is named \"" + factAsk + "git push\""
+		case r.Verdict != RequireApproval || len(r.Command) == 0:
+			return "is no rule that asks about commands: switch it off with [builtin] disable"
+		}
+		return ""
+	}
+	words := strings.Fields(command)
+	if len(words) == 0 || p.facts[words[0]] == nil {
+		return "nothing is known of this command"
+	}
+	f := p.facts[words[0]]
+	for _, word := range words[1:] {
+		if f = f.Sub[word]; f == nil {
+			return "nothing is known of this subcommand"
+		}
+	}
+	if f.path != command {
+		return "is described as \"" + factAsk + f.path + "\""
+	}
+	if f.Ask == "" && !slices.ContainsFunc(f.When, func(w when) bool { return w.Ask != "" }) {
+		return "is not asked about as a whole"
+	}
+	return ""
+}
+
+// checkReached checks that each rule of the site's files that allows or asks
+// has an example that gets its verdict: otherwise a stricter rule stands before
+// it always, and it does nothing.
+func (p *Policy) checkReached(rules []*ruleFile, sites []Source) error {
+	var wrong []error
+	for _, r := range rules {
+		own := slices.ContainsFunc(sites, func(s Source) bool { return idOffset(s.Text, r.ID) >= 0 })
+		if r.Verdict == Deny || !own {
+			continue
+		}
+		var stricter string
+		reached := slices.ContainsFunc(r.Match, func(text string) bool {
+			found, by := p.verdictOf(text)
+			stricter = fmt.Sprintf("%q %s by the rule %s", text, verdictWords(found), by)
+			return found == r.Verdict || by == r.ID
+		})
+		if !reached {
+			wrong = append(wrong, fmt.Errorf("rule %q: never decides, since stricter ones do: %s", r.ID, stricter))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// verdictOf decides an example, and names a rule that made the verdict.
+func (p *Policy) verdictOf(text string) (Verdict, string) {
+	s, err := shparse.Parse(text)
+	if err != nil {
+		return Deny, "of the shell"
+	}
+	d := p.Decide(s, exampleEnv)
+	if len(d.Rules) == 0 {
+		return d.Verdict, ruleDefault
+	}
+	return d.Verdict, d.Rules[0]
 }
 
 func names(sources []Source) string {
@@ -169,11 +255,10 @@ func (p *Policy) change(rules []*ruleFile, site Source) ([]*ruleFile, error) {
 	}
 	p.readable = append(p.readable, file.Readable...)
 	p.writable = append(p.writable, file.Writable...)
-	rules = append(slices.Clip(rules), file.Rule...)
-	if file.Default != nil {
-		rules = withDefault(rules, Verdict(*file.Default))
+	if err := p.choose(site, file, false); err != nil {
+		return nil, err
 	}
-	return rules, nil
+	return append(slices.Clip(rules), file.Rule...), nil
 }
 
 // addPatterns adds what a file protects and hides to what is already.
@@ -202,20 +287,6 @@ func wrongText(err error, other string) string {
 	return other
 }
 
-// withDefault gives commands that no rule names another verdict. A command
-// that no fact describes is still asked about.
-func withDefault(rules []*ruleFile, v Verdict) []*ruleFile {
-	out := slices.Clone(rules)
-	for i, r := range out {
-		if r.ID == ruleDefault {
-			changed := *r
-			changed.Verdict = v
-			out[i] = &changed
-		}
-	}
-	return out
-}
-
 // Tighten returns the policy with the rules of a project's own file, which can
 // only deny or ask.
 func (p *Policy) Tighten(project Source) (*Policy, error) {
@@ -226,56 +297,67 @@ func (p *Policy) Tighten(project Source) (*Policy, error) {
 	return q, nil
 }
 
+// loosens is the error of a project's file that would loosen the policy.
+func loosens(place, what string) error {
+	return fmt.Errorf("%s: a project's policy can only tighten: %s", place, what)
+}
+
 func (p *Policy) tighten(project Source) (*Policy, error) {
 	file, err := readPolicyFile(project)
 	if err != nil {
 		return nil, err
 	}
-	loosens := func(key, what string) error {
-		return fmt.Errorf("%s: a project's policy can only tighten: %s", at(project, key), what)
-	}
-	switch {
-	case file.Profile != "":
-		return nil, loosens("profile", "it chooses a profile")
-	case file.Default != nil && Verdict(*file.Default) == Allow:
-		return nil, loosens("default", "it allows by default")
-	case len(file.Readable)+len(file.Writable) > 0:
-		return nil, loosens("able", "it adds roots")
-	case len(file.Builtin.Disable) > 0:
-		return nil, loosens("disable", "it switches off rules")
-	case file.Places.any():
-		return nil, loosens("places", "it changes places")
-	}
-	for _, text := range slices.Concat(file.Protected, file.Hidden) {
-		if strings.HasPrefix(text, "!") {
-			return nil, loosens(text, fmt.Sprintf("%q takes a path out", text))
-		}
-	}
-	for _, r := range file.Rule {
-		if r.Verdict == Allow {
-			return nil, loosens(r.ID, fmt.Sprintf("rule %q allows", r.ID))
-		}
+	if err := checkTightens(project, file); err != nil {
+		return nil, err
 	}
 	q := *p
-	rules := append(p.rules.files(), file.Rule...)
-	if file.Default != nil {
-		rules = withDefault(rules, min(Verdict(*file.Default), p.fallbackVerdict()))
+	if err := q.choose(project, file, true); err != nil {
+		return nil, err
 	}
 	if err := q.addPatterns(project, file); err != nil {
 		return nil, err
 	}
-	if err := q.setRules(rules); err != nil {
+	if err := q.setRules(append(p.rules.files(), file.Rule...)); err != nil {
 		return nil, fmt.Errorf("%s: %w", project.Name, err)
 	}
 	q.hash = hashText(p.hash, project.Text)
 	return &q, q.checkRuleExamples(file.Rule)
 }
 
-func (p *Policy) fallbackVerdict() Verdict {
-	if p.fallback == nil {
-		return Allow
+// checkTightens checks that nothing in a project's file can allow, add to a
+// grant or switch a rule off.
+func checkTightens(project Source, file policyFile) error {
+	for _, key := range []struct {
+		table, name string
+		given       bool
+		what        string
+	}{
+		{"", "profile", file.Profile != "", "it chooses a profile"},
+		{"", "readable", len(file.Readable) > 0, "it adds roots"},
+		{"", "writable", len(file.Writable) > 0, "it adds roots"},
+		{"builtin", "disable", len(file.Builtin.Disable) > 0, "it switches off rules"},
+		{"", "places", file.Places.any(), "it changes places"},
+	} {
+		if key.given {
+			return loosens(project.keyAt(key.table, key.name), key.what)
+		}
 	}
-	return p.fallback.Verdict
+	for _, text := range slices.Concat(file.Protected, file.Hidden) {
+		if strings.HasPrefix(text, "!") {
+			return loosens(at(project, text), fmt.Sprintf("%q takes a path out", text))
+		}
+	}
+	for _, r := range file.Rule {
+		switch {
+		case r.Verdict == Allow:
+			return loosens(project.ruleAt(r.ID, "verdict"), fmt.Sprintf("rule %q allows", r.ID))
+		case r.Widen != nil:
+			return loosens(project.ruleAt(r.ID, "widen"), fmt.Sprintf("rule %q widens a grant", r.ID))
+		case len(r.Replaces) > 0:
+			return loosens(project.ruleAt(r.ID, "replaces"), fmt.Sprintf("rule %q replaces others", r.ID))
+		}
+	}
+	return nil
 }
 
 // at names the place in a source where a text stands first, by line and column.
@@ -286,4 +368,52 @@ func at(s Source, text string) string {
 		}
 	}
 	return s.Name
+}
+
+// keyAt names the place of a key in a table, "" for those above all tables.
+func (s Source) keyAt(table, key string) string {
+	in, last := "", ""
+	for i, line := range strings.Split(s.Text, "\n") {
+		text := strings.TrimSpace(line)
+		if strings.HasPrefix(text, "[") {
+			in = strings.Trim(text, "[] \t\r")
+		}
+		name, _, isKey := strings.Cut(text, "=")
+		name = strings.Trim(name, " \t'\"")
+		column := strings.Index(line, strings.TrimSpace(text)) + 1
+		switch {
+		case in == key || in == table+"."+key, isKey && in == table && name == key, isKey && name == table+"."+key:
+			return fmt.Sprintf("%s:%d:%d", s.Name, i+1, column)
+		case last == "" && strings.Contains(text, key):
+			last = fmt.Sprintf("%s:%d:%d", s.Name, i+1, column)
+		}
+	}
+	if last != "" {
+		return last
+	}
+	return s.Name
+}
+
+// ruleAt names the place of a key of a rule, or of the rule.
+func (s Source) ruleAt(id, key string) string {
+	start := idOffset(s.Text, id)
+	if start < 0 {
+		return s.Name
+	}
+	from := max(strings.LastIndex(s.Text[:start], "[["), 0)
+	length := len(s.Text) - from
+	if next := strings.Index(s.Text[start:], "[["); next >= 0 {
+		length = start - from + next
+	}
+	offset := start
+	if m := regexp.MustCompile(`(?m)^\s*(?:\[rule\.)?(` + key + `)\b`).FindStringSubmatchIndex(s.Text[from : from+length]); m != nil {
+		offset = from + m[2]
+	}
+	return s.offsetAt(offset)
+}
+
+// offsetAt names the place of a byte.
+func (s Source) offsetAt(offset int) string {
+	before := s.Text[:offset]
+	return fmt.Sprintf("%s:%d:%d", s.Name, strings.Count(before, "\n")+1, offset-strings.LastIndexByte(before, '\n'))
 }

@@ -98,10 +98,10 @@ func TestWrongPolicies(t *testing.T) {
 		"[[rule]]\nid = 'a'\nreason = 'r'\ncommand = ['ls']": "no examples",
 		"[[rule]]\nid = 'a'\nreason = 'r'\ncommand = ['ls']\nmatch = ['cat']":                       "the rule does not apply",
 		"[[rule]]\nid = 'a'\nreason = 'r'\ncommand = ['ls']\nmatch = ['ls']\nnot_match = ['ls -l']": "the rule applies",
-		"[[rule]]\nid = 'a'\nreason = 'r'\neffect = ['flies']\nmatch = ['ls']":                      "unknown effect \"flies\"",
-		"[[rule]]\nid = 'a'\nreason = 'r'\neffect = ['reads']\nplace = ['moon']\nmatch = ['ls']":    "unknown place \"moon\"",
+		"[[rule]]\nid = 'a'\nreason = 'r'\neffects = ['flies']\nmatch = ['ls']":                     "unknown effect \"flies\"",
+		"[[rule]]\nid = 'a'\nreason = 'r'\neffects = ['reads']\nplaces = ['moon']\nmatch = ['ls']":  "unknown place \"moon\"",
 		"[[rule]]\nid = 'ask-deletes'\nreason = 'r'\ncommand = ['ls']\nmatch = ['ls']":              "defined twice",
-		"[[rule]]\nid = 'a'\nreason = 'r'\nplace = ['git']\nmatch = ['ls']":                         "place needs an effect",
+		"[[rule]]\nid = 'a'\nreason = 'r'\nplaces = ['git']\nmatch = ['ls']":                        "places need effects",
 		"[places]\nnull = ['/dev/sda']":                                                             "places are built in",
 		"= x":                                                                                       "site.toml",
 	} {

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"regexp"
 	"strings"
@@ -46,8 +45,7 @@ func locateLine(line string, sources []Source) string {
 					offset += i
 				}
 			}
-			before := s.Text[:offset]
-			return fmt.Sprintf("%s:%d:%d: %s", s.Name, strings.Count(before, "\n")+1, offset-strings.LastIndexByte(before, '\n'), about)
+			return s.offsetAt(offset) + ": " + about
 		}
 	}
 	return line
@@ -69,6 +67,8 @@ func validKeys(key string) (keys []string) {
 	typ := reflect.TypeFor[policyFile]()
 	switch table, _, nested := strings.Cut(key, "."); {
 	case !nested:
+	case strings.HasPrefix(key, "rule.narrow.") || strings.HasPrefix(key, "rule.widen."):
+		typ = reflect.TypeFor[bounds]()
 	case table == "rule":
 		typ = reflect.TypeFor[ruleFile]()
 	case table == "builtin":

@@ -44,7 +44,7 @@ func (p *Policy) Examine(s *shparse.Script, env Env) Explanation {
 		start += "/" + env.Dir
 	}
 	j.parts = &parts{at: map[Span]int{}}
-	j.script(s, shparse.Start{Dirs: []string{start}}, scope{})
+	j.whole(s, start)
 	e := Explanation{Decision: j.decision(s.Text), Opaque: j.execAny}
 	e.Parts = j.parts.sorted()
 	e.Remedies = p.remedies(s, env, &e.Decision)
@@ -231,7 +231,7 @@ func (r *rule) subject() string {
 	for _, list := range []struct {
 		name  string
 		words []string
-	}{{"subcommand", r.Subcommand}, {"options", r.Options}, {"effect", r.Effect}, {"place", r.Place}} {
+	}{{"subcommand", r.Subcommand}, {"options", r.Options}, {"operands", r.Operands}, {"effects", r.Effects}, {"places", r.Places}, {"paths", r.Paths}, {"replaces", r.Replaces}} {
 		if len(list.words) > 0 {
 			about = append(about, list.name+" "+strings.Join(list.words, ", "))
 		}

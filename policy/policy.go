@@ -24,7 +24,8 @@ type Policy struct {
 	variables variableFacts
 	rules     ruleSet
 	fallback  *rule // for what no rule names; nil when a profile has its own
-	stranger  *rule // the same for a command that no fact describes: it never allows
+	stranger  *rule // for a command that no fact describes: it never allows
+	defaults  defaults
 	unread    *rule // for what could not be judged to the end
 	places    places
 	readable  []string
@@ -37,11 +38,9 @@ func (p *Policy) setRules(files []*ruleFile) (err error) {
 	if p.rules, err = compileRules(files); err != nil {
 		return err
 	}
-	p.fallback, p.stranger, p.unread = p.rules.byID(ruleDefault), nil, p.rules.byID(ruleUnread)
+	p.fallback, p.unread = p.rules.byID(ruleDefault), p.rules.byID(ruleUnread)
 	if p.fallback != nil {
-		stranger := *p.fallback
-		stranger.Verdict = min(stranger.Verdict, RequireApproval)
-		p.stranger = &stranger
+		p.stranger = p.fallback
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ func TestSchemaHasEveryKey(t *testing.T) {
 		schema any
 	}{
 		{reflect.TypeFor[policyFile](), root}, {reflect.TypeFor[ruleFile](), rule},
+		{reflect.TypeFor[bounds](), root["$defs"].(map[string]any)["bounds"]},
 		{reflect.TypeFor[builtinFile](), properties["builtin"]}, {reflect.TypeFor[placesFile](), properties["places"]},
 	} {
 		described := row.schema.(map[string]any)["properties"].(map[string]any)
@@ -49,7 +50,11 @@ func TestSchemaHasEveryKey(t *testing.T) {
 				t.Errorf("%s: the key %s is not in the schema", row.typ, key)
 				continue
 			}
-			if isList := f.Type.Kind() == reflect.Slice; isList != (property["type"] == "array") {
+			isWords := f.Type == reflect.TypeFor[words]() || f.Type == reflect.TypeFor[*words]()
+			if isWords != (property["anyOf"] != nil) {
+				t.Errorf("%s: the key %s is a %s, in the schema %v", row.typ, key, f.Type, property)
+			}
+			if isList := f.Type.Kind() == reflect.Slice && !isWords; isList != (property["type"] == "array") {
 				t.Errorf("%s: the key %s is a %s, in the schema %v", row.typ, key, f.Type, property["type"])
 			}
 		}
@@ -60,8 +65,9 @@ func TestSchemaHasEveryKey(t *testing.T) {
 		}
 	}
 	ruleKeys := rule["properties"].(map[string]any)
-	for key, names := range map[string][]string{"effect": effectNames[:], "place": placeNames[:]} {
-		if got := wordsOf(ruleKeys[key].(map[string]any)["items"].(map[string]any)["enum"]); !slices.Equal(got, names) {
+	for key, names := range map[string][]string{"effects": effectNames[:], "places": placeNames[:]} {
+		choices := ruleKeys[key].(map[string]any)["anyOf"].([]any)
+		if got := wordsOf(choices[0].(map[string]any)["enum"]); !slices.Equal(got, names) {
 			t.Errorf("%s: the schema has %q, the loader %q", key, got, names)
 		}
 	}
@@ -96,7 +102,7 @@ func TestSchemaHoldsPolicies(t *testing.T) {
 	}
 	for _, text := range []string{
 		"profile = 'lax'", "default = 'auto'", "unknown = 1", "readable = ['x']", "readable = '/x'", "[builtin]\nenable = ['x']",
-		"[[rule]]\nid = 'a'", "[[rule]]\nid = 'a'\nreason = 'r'\nverdict = 'ask'", "[[rule]]\nid = 'a'\nreason = 'r'\neffect = ['flies']",
+		"[[rule]]\nid = 'a'", "[[rule]]\nid = 'a'\nreason = 'r'\nverdict = 'ask'", "[[rule]]\nid = 'a'\nreason = 'r'\neffects = ['flies']",
 		"[rule]\nid = 'a'\nreason = 'r'", "[[rule]]\nid = ''\nreason = 'r'",
 	} {
 		if validate(t, root, text) == nil {
@@ -175,7 +181,7 @@ func (c *schemaCheck) wrong(path, format string, args ...any) {
 func (c *schemaCheck) check(path string, schema map[string]any, value any) {
 	for key := range schema {
 		switch key {
-		case "$schema", "$defs", "$ref", "title", "description", "default", "type", "properties", "additionalProperties", "required", "items", "enum", "minLength", "pattern":
+		case "$schema", "$defs", "$ref", "title", "description", "default", "type", "properties", "additionalProperties", "required", "items", "enum", "minLength", "pattern", "anyOf":
 		default:
 			c.wrong(path, "this check does not know %s", key)
 		}
@@ -184,7 +190,21 @@ func (c *schemaCheck) check(path string, schema map[string]any, value any) {
 		c.check(path, c.root["$defs"].(map[string]any)[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any), value)
 		return
 	}
+	if choices, ok := schema["anyOf"].([]any); ok {
+		for _, choice := range choices {
+			alone := schemaCheck{root: c.root}
+			if alone.check(path, choice.(map[string]any), value); alone.problems == nil {
+				return
+			}
+		}
+		c.wrong(path, "is none of what it may be")
+		return
+	}
 	switch v := value.(type) {
+	case bool:
+		if schema["type"] != "boolean" {
+			c.wrong(path, "is true or false")
+		}
 	case string:
 		c.text(path, schema, v)
 	case []any:
@@ -222,10 +242,12 @@ func (c *schemaCheck) object(path string, schema map[string]any, v map[string]an
 		c.wrong(path, "is a table")
 		return
 	}
-	properties := schema["properties"].(map[string]any)
+	properties, _ := schema["properties"].(map[string]any)
 	for key, value := range v {
 		if property, ok := properties[key].(map[string]any); ok {
 			c.check(path+"."+key, property, value)
+		} else if others, ok := schema["additionalProperties"].(map[string]any); ok {
+			c.check(path+"."+key, others, value)
 		} else {
 			c.wrong(path, "the key %s is not known", key)
 		}
