@@ -12,6 +12,10 @@ const (
 	ParseError             Code = "PARSE_ERROR"             // the command is not shell text; At says where
 	PermissionDenied       Code = "PERMISSION_DENIED"       // the policy says no; Rule and At say why and where
 	ApprovalRequired       Code = "APPROVAL_REQUIRED"       // the policy asks for somebody's yes; it was not run
+	ApprovalDenied         Code = "APPROVAL_DENIED"         // somebody said no; it was not run
+	ApprovalTimeout        Code = "APPROVAL_TIMEOUT"        // nobody answered in time; it was not run
+	ApprovalStale          Code = "APPROVAL_STALE"          // what would run is not what was approved; it was not run
+	Halted                 Code = "HALTED"                  // an administrator stopped everything; nothing starts
 	NotFound               Code = "NOT_FOUND"               // no such thing, or not the caller's
 	Timeout                Code = "TIMEOUT"                 // the run's time was over; output so far is kept
 	LimitExceeded          Code = "LIMIT_EXCEEDED"          // the run wrote more than it may; output so far is kept
@@ -29,6 +33,10 @@ var statuses = map[Code]int{
 	ParseError:             400,
 	PermissionDenied:       403,
 	ApprovalRequired:       403,
+	ApprovalDenied:         403,
+	ApprovalTimeout:        403,
+	ApprovalStale:          409,
+	Halted:                 503,
 	NotFound:               404,
 	Timeout:                200,
 	LimitExceeded:          200,
