@@ -9,12 +9,19 @@ const (
 // The events of a run, in the order in which they come; stdout and stderr any
 // number of times.
 const (
+	EventApproval = "approval"
 	EventDecided  = "decided"
 	EventStarted  = "started"
 	EventStdout   = "stdout"
 	EventStderr   = "stderr"
 	EventFinished = "finished"
 )
+
+// An ApprovalEvent says that somebody has to approve, and is waited for.
+type ApprovalEvent struct {
+	Event    string    `json:"event"` // EventApproval
+	Approval *Approval `json:"approval"`
+}
 
 // A DecidedEvent says that the command is allowed and recorded.
 type DecidedEvent struct {
@@ -48,9 +55,10 @@ type FinishedEvent struct {
 // An Event is any event, as a client reads it. Which fields are set depends on
 // the kind; see DecidedEvent and the others.
 type Event struct {
-	Event    string `json:"event"`
-	Sequence int64  `json:"sequence"`
-	Data     string `json:"data"`
-	Encoding string `json:"encoding"`
+	Event    string    `json:"event"`
+	Sequence int64     `json:"sequence"`
+	Data     string    `json:"data"`
+	Encoding string    `json:"encoding"`
+	Approval *Approval `json:"approval"`
 	Outcome
 }

@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // described are the types that openapi.yaml describes, each under its name.
 var described = []any{
 	ExecRequest{}, CheckRequest{}, Result{}, Encoding{}, Truncated{}, Decision{}, Reason{}, At{}, Grant{}, Net{}, Receipt{}, Limits{}, Usage{},
 	DecidedEvent{}, StartedEvent{}, OutputEvent{}, FinishedEvent{}, CheckAnswer{}, Status{}, Layer{}, TraceAnswer{}, ErrorAnswer{}, Error{},
+	ApprovalEvent{}, Approval{}, ApprovalCaller{}, Approver{}, ApprovalDecision{}, ApprovalAnswer{}, ApprovalList{},
 	Explanation{}, Part{}, Effect{}, PolicySummary{}, Rule{},
 }
 
@@ -111,6 +113,9 @@ func shapeOf(typ reflect.Type, nullable bool) string {
 	}
 	if typ.String() == "json.RawMessage" {
 		return "object"
+	}
+	if typ == reflect.TypeFor[time.Time]() {
+		return "string"
 	}
 	switch typ.Kind() {
 	case reflect.Pointer:

@@ -36,6 +36,9 @@ type ExecRequest struct {
 	// JSON answer keeps, up to [MaxOutputLimit]: the first half, rounded up, and
 	// the last. nil means [DefaultOutputLimit]. Events are not cut.
 	OutputLimit *int `json:"output_limit,omitempty"`
+	// Unattended says that nobody can approve: what would need approval is
+	// refused at once, with APPROVAL_REQUIRED, and not asked about.
+	Unattended bool `json:"unattended,omitempty"`
 }
 
 // A CheckRequest asks how a command would be decided.
@@ -58,6 +61,7 @@ func ParseExec(body []byte) (ExecRequest, *Error) {
 		stringField("cwd", false, &r.Cwd, checkCwd),
 		intField("timeout_ms", 1, MaxTimeout.Milliseconds(), &r.TimeoutMS),
 		intField("output_limit", 0, MaxOutputLimit, &limit),
+		boolField("unattended", &r.Unattended),
 	})
 	if problems != nil {
 		return ExecRequest{}, invalid(problems)

@@ -10,6 +10,10 @@ import (
 // SystemSocket is where the daemon of a machine listens.
 const SystemSocket = "/run/pinfold/agent.sock"
 
+// ControlSocket returns the control socket of the daemon that listens on the
+// socket: control.sock beside it.
+func ControlSocket(socket string) string { return filepath.Join(filepath.Dir(socket), "control.sock") }
+
 // UserSocket returns where the daemon of the calling user listens: in
 // $XDG_RUNTIME_DIR/pinfold when that directory is the user's own and nobody
 // else can write to it, and else in /tmp/pinfold-UID.

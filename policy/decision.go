@@ -85,6 +85,10 @@ type Decision struct {
 	Grant   Grant
 	Timeout time.Duration // the default time limit: 10 s, or 120 s for builds and tests
 	Text    string        // the canonical text that was judged, and the only text that may run
+	// Programs lists the absolute paths of the programs that the text names, with
+	// symlinks followed and with their interpreters and helpers, sorted; also when
+	// the grant lets any program run.
+	Programs []string
 }
 
 // A Reason says why a part of the command got its verdict.

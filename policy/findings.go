@@ -96,6 +96,7 @@ func (j *judge) decision(text string) Decision {
 	slices.Sort(d.Rules)
 	if d.Verdict != Deny {
 		d.Grant = j.grant()
+		d.Programs = slices.Sorted(maps.Keys(j.exec))
 	}
 	return d
 }

@@ -19,6 +19,7 @@ const (
 // A Query says which records to read.
 type Query struct {
 	UID   uint32 // whose
+	All   bool   // everybody's instead
 	Run   string // of one run only; "" for all
 	Limit int    // at most so many, the latest
 }
@@ -54,7 +55,7 @@ func (l *Log) Read(ctx context.Context, q Query) (records []json.RawMessage, com
 // match reports whether the record is one of those asked for.
 func (q Query) match(line []byte) bool {
 	// Cheap and necessary, before what is sufficient.
-	if !bytes.Contains(line, fmt.Appendf(nil, `"uid":%d,`, q.UID)) || !bytes.Contains(line, []byte(q.Run)) {
+	if !q.All && !bytes.Contains(line, fmt.Appendf(nil, `"uid":%d,`, q.UID)) || !bytes.Contains(line, []byte(q.Run)) {
 		return false
 	}
 	var r struct {
@@ -65,8 +66,8 @@ func (q Query) match(line []byte) bool {
 	if json.Unmarshal(line, &r) != nil || r.Caller == nil {
 		return false
 	}
-	return (r.Event == EventDecided || r.Event == EventFinished) &&
-		r.Caller.UID == q.UID && (q.Run == "" || r.Run == q.Run)
+	return (r.Event == EventDecided || r.Event == EventFinished || r.Event == EventApproval) &&
+		(q.All || r.Caller.UID == q.UID) && (q.Run == "" || r.Run == q.Run)
 }
 
 // backwards calls f for each whole line of the file's first end bytes, the last

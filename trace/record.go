@@ -57,6 +57,9 @@ type Decided struct {
 	Grant            *api.Grant   `json:"grant"`
 	Policy           string       `json:"policy"` // hash of the policy
 	TimeoutMS        int64        `json:"timeout_ms"`
+	// Approval and Approver say how what had to be approved was.
+	Approval string        `json:"approval,omitempty"`
+	Approver *api.Approver `json:"approver,omitempty"`
 }
 
 // Finished is the record of how a run ended.
@@ -131,6 +134,9 @@ type Record struct {
 	Grant            *api.Grant     `json:"grant"`
 	Policy           string         `json:"policy"`
 	TimeoutMS        int64          `json:"timeout_ms"`
+	Approval         string         `json:"approval"`
+	Approver         *api.Approver  `json:"approver"`
+	Act              string         `json:"act"`
 	ExitCode         *int           `json:"exit_code"`
 	Signal           *string        `json:"signal"`
 	Output           Output         `json:"output"`

@@ -405,7 +405,7 @@ func TestTable(t *testing.T) {
 				if out, problems, status := c.pinfold("check", row.command); status != checked {
 					t.Errorf("check %s: status %d, want %d\n%s%s", row.command, status, checked, out, problems)
 				}
-				out, problems, status := c.pinfold("run", row.command)
+				out, problems, status := c.pinfold("run", "--unattended", row.command)
 				if status != ran || !strings.Contains(out, row.out) {
 					t.Errorf("run %s: status %d, want %d with %q\n%s%s", row.command, status, ran, row.out, out, problems)
 				}

@@ -318,7 +318,8 @@ func judgeCall(socket, project string, call *hookCall) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if answer.Decision.Verdict != "allow" {
+	// What has to be approved runs into the daemon, and waits there.
+	if v := answer.Decision.Verdict; v != "allow" && v != "require_approval" {
 		return "", &refusal{describe(answer, call.command)}
 	}
 	own, err := os.Executable()

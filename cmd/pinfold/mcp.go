@@ -102,7 +102,7 @@ type (
 
 // A runAnswer says how a command ended, or that it still runs.
 type runAnswer struct {
-	State      string       `json:"state" jsonschema:"finished, running, or refused when it did not run"`
+	State      string       `json:"state" jsonschema:"finished, running, waiting for a person's approval, or refused when it did not run"`
 	Run        string       `json:"run,omitempty" jsonschema:"id for run_output and run_signal"`
 	ExitCode   *int         `json:"exit_code,omitempty"`
 	Signal     string       `json:"signal,omitempty" jsonschema:"signal that ended it"`
@@ -194,6 +194,8 @@ func runResult(command string, a *runAnswer) *mcp.CallToolResult {
 	}
 	b.WriteString(lineEnd(b.String()))
 	switch {
+	case a.State == "waiting":
+		fmt.Fprintf(&b, "[run %s is not started: it waits for a person's approval; see with run_output or session_status later] %s", a.Run, a.Error.Message)
 	case a.State == "running":
 		fmt.Fprintf(&b, "[still running; run %s: read on with run_output, end it with run_signal]", a.Run)
 	case a.Error != nil:
@@ -206,7 +208,7 @@ func runResult(command string, a *runAnswer) *mcp.CallToolResult {
 	if a.OmittedOut > 0 || a.OmittedErr > 0 {
 		fmt.Fprintf(&b, "\n[output is cut; run_output with run %s has the rest]", a.Run)
 	}
-	return &mcp.CallToolResult{IsError: a.Error != nil, Content: []mcp.Content{&mcp.TextContent{Text: b.String()}}}
+	return &mcp.CallToolResult{IsError: a.Error != nil && a.State != "waiting", Content: []mcp.Content{&mcp.TextContent{Text: b.String()}}}
 }
 
 // lineEnd returns what ends the text's last line.

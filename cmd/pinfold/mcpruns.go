@@ -56,6 +56,7 @@ type mcpRun struct {
 	mu             sync.Mutex
 	changed        chan struct{} // closed when the daemon has started it
 	started        bool
+	waits          *api.Approval // for somebody's yes
 	stdout, stderr tail
 	outcome        *api.Outcome
 	err            error
@@ -132,7 +133,10 @@ func (run *mcpRun) follow(ctx context.Context, client *api.Client, req api.ExecR
 		run.mu.Lock()
 		defer run.mu.Unlock()
 		switch e.Event {
+		case api.EventApproval:
+			run.waits = e.Approval
 		case api.EventStarted:
+			run.waits = nil
 			if !run.started {
 				run.started = true
 				close(run.changed)
@@ -196,6 +200,10 @@ func (run *mcpRun) answer() *runAnswer {
 	a.Stdout, a.OmittedOut = run.stdout.excerpt(mcpStreamLimit)
 	a.Stderr, a.OmittedErr = run.stderr.excerpt(mcpStreamLimit)
 	if !ended {
+		if run.waits != nil {
+			a.State = "waiting"
+			a.Error = &answerError{Code: string(api.ApprovalRequired), Message: strings.TrimSuffix(waitsFor(run.waits), "\n")}
+		}
 		return a
 	}
 	a.State = "finished"

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,10 +18,11 @@ import (
 func run(args []string) int {
 	var w where
 	var timeout seconds
-	var asJSON bool
+	var asJSON, unattended bool
 	flags := w.flags("run")
 	flags.Var(&timeout, "timeout", "end the command after this `time`, up to an hour (default 10s, or 2m for builds and tests)")
 	flags.BoolVar(&asJSON, "json", false, "print the whole result as JSON when the command has ended")
+	flags.BoolVar(&unattended, "unattended", false, "nobody can approve: refuse at once what needs approval")
 	if status, ok := parse(flags, args, exitFailed); !ok {
 		return status
 	}
@@ -37,7 +40,7 @@ func run(args []string) int {
 		return exitFailed
 	}
 	ctx := cancelOnSignal()
-	req := api.ExecRequest{Project: w.project, Command: text, Cwd: w.cwd, TimeoutMS: timeout.d.Milliseconds()}
+	req := api.ExecRequest{Project: w.project, Command: text, Cwd: w.cwd, TimeoutMS: timeout.d.Milliseconds(), Unattended: unattended}
 	if asJSON {
 		return runJSON(ctx, client, req)
 	}
@@ -83,6 +86,8 @@ func runStream(ctx context.Context, client *api.Client, req api.ExecRequest) int
 	var outcome *api.Outcome
 	err := client.Stream(ctx, req, func(e *api.Event) error {
 		switch e.Event {
+		case api.EventApproval:
+			fprint(os.Stderr, waitsFor(e.Approval))
 		case api.EventStdout:
 			fprint(os.Stdout, e.Data)
 		case api.EventStderr:
@@ -105,6 +110,12 @@ func runStream(ctx context.Context, client *api.Client, req api.ExecRequest) int
 	return status(ctx, outcome, err)
 }
 
+// waitsFor says that a run waits for somebody.
+func waitsFor(a *api.Approval) string {
+	return fmt.Sprintf("pinfold: waits for approval until %s: somebody who may approve can see it with  pinfold approvals show %s\n",
+		a.Expires.Local().Format(time.TimeOnly), a.ID)
+}
+
 // status returns the exit status for what came of a run.
 func status(ctx context.Context, outcome *api.Outcome, err error) int {
 	if canceled, ok := errors.AsType[*signalError](context.Cause(ctx)); ok {
@@ -112,7 +123,7 @@ func status(ctx context.Context, outcome *api.Outcome, err error) int {
 	}
 	if refused, ok := errors.AsType[*api.Error](err); ok {
 		switch refused.Code {
-		case api.PermissionDenied, api.ApprovalRequired, api.ParseError:
+		case api.PermissionDenied, api.ApprovalRequired, api.ApprovalDenied, api.ApprovalTimeout, api.ApprovalStale, api.ParseError:
 			return exitRefused
 		case api.Timeout:
 			return exitTimeout

@@ -90,7 +90,7 @@ func explain(e *api.Error, command string) string {
 	switch e.Code {
 	case api.PermissionDenied:
 		b.WriteString("denied: ")
-	case api.ApprovalRequired:
+	case api.ApprovalRequired, api.ApprovalDenied, api.ApprovalTimeout, api.ApprovalStale:
 		b.WriteString("not approved: ")
 	case api.ParseError:
 		b.WriteString("cannot be parsed: ")

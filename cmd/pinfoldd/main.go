@@ -249,9 +249,18 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 	}
 	config.PolicyFile = realPath(o.site.path)
 	config.Socket = filepath.Join(socketDir, filepath.Base(o.socket))
+	group, err := o.approvers()
+	if err != nil {
+		return err
+	}
+	config.Authority = server.Authority{System: !o.user, Group: group}
 	listener, err := o.listen()
 	if err != nil {
 		return err
+	}
+	control, err := o.listenControl(group)
+	if err != nil {
+		return errors.Join(err, listener.Close())
 	}
 	ready.ok()
 	logger.Printf("serves %s (%s daemon, version %s, build %s, policy %.12s)", o.socket, o.setting(), version, build, rules.Hash())
@@ -263,7 +272,7 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 		site.reloadOn(ctx, reload, func(p *policy.Policy) { s.SetPolicy(p) })
 	}()
 	defer func() { cancel(); <-reloads }() // before the trace is closed
-	return serveUntil(ctx, s, listener, o.idle)
+	return serveUntil(ctx, s, listener, control, o.idle)
 }
 
 // setting says which promises hold.
@@ -283,9 +292,10 @@ func (o *options) traceMode() os.FileMode {
 
 // serveUntil serves until ctx ends or the daemon is idle, and then ends in
 // order: no more connections, every run ended and recorded.
-func serveUntil(ctx context.Context, s *server.Server, l *net.UnixListener, idle time.Duration) error {
-	served := make(chan error, 1)
+func serveUntil(ctx context.Context, s *server.Server, l, control *net.UnixListener, idle time.Duration) error {
+	served := make(chan error, 2)
 	go func() { served <- s.Serve(l) }()
+	go func() { served <- s.ServeControl(control) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if idle > 0 {

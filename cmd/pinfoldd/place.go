@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pinfold/pinfold/api"
 )
 
 // userState returns the state directory of the calling user.
@@ -117,31 +121,74 @@ func sameFile(f *os.File, name string) bool {
 // listen makes the socket, in the place of one that a dead daemon left: the lock
 // is held, so that nobody listens there.
 func (o *options) listen() (*net.UnixListener, error) {
-	if info, err := os.Lstat(o.socket); err == nil {
-		if info.Mode().Type() != os.ModeSocket {
-			return nil, fmt.Errorf("%s: exists and is no socket", o.socket)
-		}
-		if err := os.Remove(o.socket); err != nil {
-			return nil, err
-		}
-	}
 	mode := os.FileMode(0o666)
 	if o.user {
 		mode = 0o600
 	}
+	return listenAt(o.socket, mode, nil)
+}
+
+// listenControl makes the control socket, which only root and the group of
+// approvers can connect to, or the user whose daemon it is.
+func (o *options) listenControl(group *uint32) (*net.UnixListener, error) {
+	mode := os.FileMode(0o600)
+	if group != nil {
+		mode = 0o660
+	}
+	return listenAt(api.ControlSocket(o.socket), mode, group)
+}
+
+func listenAt(socket string, mode os.FileMode, group *uint32) (*net.UnixListener, error) {
+	if info, err := os.Lstat(socket); err == nil {
+		if info.Mode().Type() != os.ModeSocket {
+			return nil, fmt.Errorf("%s: exists and is no socket", socket)
+		}
+		if err := os.Remove(socket); err != nil {
+			return nil, err
+		}
+	}
 	// Nobody may connect before the mode is right. Nothing else runs yet that
 	// the umask could matter to.
 	old := unix.Umask(0o177)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: o.socket})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: socket})
 	unix.Umask(old)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(o.socket, mode); err != nil {
+	if group != nil {
+		err = os.Chown(socket, -1, int(*group))
+	}
+	if err == nil {
+		err = os.Chmod(socket, mode)
+	}
+	if err != nil {
 		_ = l.Close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// approverGroup is whose members may approve in the daemon of a machine.
+const approverGroup = "pinfold"
+
+// approvers returns the group of approvers, nil when there is none.
+func (o *options) approvers() (*uint32, error) {
+	if o.user {
+		return nil, nil
+	}
+	g, err := user.LookupGroup(approverGroup)
+	if _, none := errors.AsType[user.UnknownGroupError](err); none {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("group %s: %w", approverGroup, err)
+	}
+	gid, err := strconv.ParseUint(g.Gid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("group %s: %w", approverGroup, err)
+	}
+	id := uint32(gid)
+	return &id, nil
 }
 
 // A readiness is where the daemon says that it serves. The client that started

@@ -25,6 +25,7 @@ const (
 type act string
 
 const (
+	actAsk      act = "ask"      // it is made
 	actAllow    act = "allow"    // an approver says yes
 	actDeny     act = "deny"     // an approver says no
 	actExpire   act = "expire"   // its time is over
@@ -62,6 +63,7 @@ type approvals struct {
 // An approval is one that is kept.
 type approval struct {
 	api.Approval
+	side    []process     // the asker's, when it asked
 	decided chan struct{} // closed when it is pending no more
 }
 
@@ -75,7 +77,7 @@ var errNoApproval = &api.Error{Code: api.NotFound, Message: "there is no such ap
 
 // ask makes a pending approval of what is given, or finds one that a yes for the
 // session holds for, which is allowed at once.
-func (a *approvals) ask(given api.Approval) (*approval, *api.Error) {
+func (a *approvals) ask(given api.Approval, side []process) (*approval, *api.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expire()
@@ -95,10 +97,10 @@ func (a *approvals) ask(given api.Approval) (*approval, *api.Error) {
 		return nil, &api.Error{Code: api.Busy, Message: "too many of your commands wait for approval", Retryable: true,
 			RecommendedAction: "wait until one of them has been decided"}
 	}
-	p := &approval{Approval: given, decided: make(chan struct{})}
+	p := &approval{Approval: given, side: side, decided: make(chan struct{})}
 	p.State, p.Created = api.StatePending, a.now()
 	p.Expires = p.Created.Add(api.ApprovalLife)
-	if err := a.note(&p.Approval, "ask"); err != nil {
+	if err := a.note(&p.Approval, actAsk); err != nil {
 		return nil, &api.Error{Code: api.TraceUnavailable, Message: "what was asked could not be recorded, so nothing was run", Retryable: true}
 	}
 	a.all[p.ID] = p
@@ -161,8 +163,11 @@ func (a *approvals) use(p *approval, binding string) *api.Error {
 	return nil
 }
 
-// decide is an approver's yes or no, who may decide on it.
-func (a *approvals) decide(id string, by api.Approver, d api.ApprovalDecision) (*api.Approval, *api.Error) {
+// mayDecide reports why an approver may not decide on what the owner asked.
+type mayDecide func(owner uint32, side []process) *api.Error
+
+// decide is an approver's yes or no, when he may decide on it.
+func (a *approvals) decide(id string, by api.Approver, may mayDecide, d api.ApprovalDecision) (*api.Approval, *api.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expire()
@@ -170,6 +175,10 @@ func (a *approvals) decide(id string, by api.Approver, d api.ApprovalDecision) (
 	if !ok {
 		return nil, errNoApproval
 	}
+	if failed := may(p.Caller.UID, p.side); failed != nil {
+		return nil, failed
+	}
+	by.SameUID = by.UID == p.Caller.UID
 	if d.Binding != "" && d.Binding != p.Binding {
 		return nil, &api.Error{Code: api.ApprovalStale, Message: "this is not what you were shown", RecommendedAction: "look at it again"}
 	}
@@ -211,7 +220,7 @@ func tooLate(p *approval) *api.Error {
 }
 
 // revoke takes a yes back that is not used up.
-func (a *approvals) revoke(id string, by api.Approver) (*api.Approval, *api.Error) {
+func (a *approvals) revoke(id string, by api.Approver, may mayDecide) (*api.Approval, *api.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expire()
@@ -219,6 +228,10 @@ func (a *approvals) revoke(id string, by api.Approver) (*api.Approval, *api.Erro
 	if !ok {
 		return nil, errNoApproval
 	}
+	if failed := may(p.Caller.UID, p.side); failed != nil {
+		return nil, failed
+	}
+	by.SameUID = by.UID == p.Caller.UID
 	if becomes[p.State][actRevoke] == "" {
 		return nil, tooLate(p)
 	}
@@ -294,6 +307,14 @@ func (a *approvals) standing(uid uint32) (n int) {
 		}
 	}
 	return n
+}
+
+// show returns the approval as it is now.
+func (a *approvals) show(p *approval) *api.Approval {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	shown := p.Approval
+	return &shown
 }
 
 // find returns the approval of the owner with the id.

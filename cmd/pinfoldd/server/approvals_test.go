@@ -24,6 +24,9 @@ func given(id string, uid uint32) api.Approval {
 
 var yes, no = api.ApprovalDecision{Decision: api.DecideAllow}, api.ApprovalDecision{Decision: api.DecideDeny, Reason: "not now"}
 
+// anybody may decide.
+func anybody(uint32, []process) *api.Error { return nil }
+
 // bob is an approver.
 var bob = api.Approver{UID: 7, User: "bob", PID: 42}
 
@@ -38,7 +41,7 @@ func TestApprovalTable(t *testing.T) {
 	for state, way := range reach {
 		for _, what := range acts {
 			a := newApprovals(silently)
-			p, failed := a.ask(given("x", 1))
+			p, failed := a.ask(given("x", 1), nil)
 			if failed != nil {
 				t.Fatal(failed)
 			}
@@ -66,15 +69,15 @@ func TestApprovalDecided(t *testing.T) {
 		decide func(*approvals, *approval, context.CancelFunc)
 		want   api.Code
 	}{
-		"yes":      {func(a *approvals, p *approval, _ context.CancelFunc) { _, _ = a.decide(p.ID, bob, yes) }, ""},
-		"no":       {func(a *approvals, p *approval, _ context.CancelFunc) { _, _ = a.decide(p.ID, bob, no) }, api.ApprovalDenied},
+		"yes":      {func(a *approvals, p *approval, _ context.CancelFunc) { _, _ = a.decide(p.ID, bob, anybody, yes) }, ""},
+		"no":       {func(a *approvals, p *approval, _ context.CancelFunc) { _, _ = a.decide(p.ID, bob, anybody, no) }, api.ApprovalDenied},
 		"gone":     {func(_ *approvals, _ *approval, cancel context.CancelFunc) { cancel() }, api.Interrupted},
 		"halted":   {func(a *approvals, _ *approval, _ context.CancelFunc) { a.withdrawAll() }, api.Interrupted},
 		"too late": {func(a *approvals, p *approval, _ context.CancelFunc) { a.happen(p, actExpire) }, api.ApprovalTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApprovals(silently)
-			p, _ := a.ask(given("x", 1))
+			p, _ := a.ask(given("x", 1), nil)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			time.AfterFunc(10*time.Millisecond, func() { c.decide(a, p, cancel) })
@@ -96,11 +99,11 @@ func codeOf(e *api.Error) api.Code {
 // TestApprovalOnce proves that a yes starts one run, and only what was approved.
 func TestApprovalOnce(t *testing.T) {
 	a := newApprovals(silently)
-	p, _ := a.ask(given("x", 1))
+	p, _ := a.ask(given("x", 1), nil)
 	if code := codeOf(a.use(p, p.Binding)); code != api.ApprovalStale {
 		t.Errorf("used without a yes: %q", code)
 	}
-	if _, failed := a.decide("x", bob, yes); failed != nil {
+	if _, failed := a.decide("x", bob, anybody, yes); failed != nil {
 		t.Fatal(failed)
 	}
 	if failed := a.use(p, p.Binding); failed != nil {
@@ -109,8 +112,8 @@ func TestApprovalOnce(t *testing.T) {
 	if code := codeOf(a.use(p, p.Binding)); code != api.ApprovalStale {
 		t.Errorf("used twice: %q", code)
 	}
-	q, _ := a.ask(given("y", 1))
-	_, _ = a.decide("y", bob, yes)
+	q, _ := a.ask(given("y", 1), nil)
+	_, _ = a.decide("y", bob, anybody, yes)
 	if code := codeOf(a.use(q, "another")); code != api.ApprovalStale {
 		t.Errorf("something else: %q", code)
 	}
@@ -125,14 +128,14 @@ func TestApprovalSession(t *testing.T) {
 	a := newApprovals(silently)
 	now := time.Now()
 	a.now = func() time.Time { return now }
-	p, _ := a.ask(given("x", 1))
-	if _, failed := a.decide("x", bob, api.ApprovalDecision{Decision: api.DecideAllow, Scope: api.ScopeSession}); failed != nil {
+	p, _ := a.ask(given("x", 1), nil)
+	if _, failed := a.decide("x", bob, anybody, api.ApprovalDecision{Decision: api.DecideAllow, Scope: api.ScopeSession}); failed != nil {
 		t.Fatal(failed)
 	}
 	again := func(uid uint32, binding string) string {
 		g := given(fmt.Sprint(rand.Uint64()), uid)
 		g.Binding = binding
-		q, failed := a.ask(g)
+		q, failed := a.ask(g, nil)
 		if failed != nil {
 			t.Fatal(failed)
 		}
@@ -159,9 +162,9 @@ func TestApprovalSession(t *testing.T) {
 	if got := again(1, p.Binding); got != api.StatePending {
 		t.Errorf("after its time it is %s", got)
 	}
-	q, _ := a.ask(given("z", 1))
-	_, _ = a.decide("z", bob, api.ApprovalDecision{Decision: api.DecideAllow, Scope: api.ScopeSession})
-	if _, failed := a.revoke("z", bob); failed != nil {
+	q, _ := a.ask(given("z", 1), nil)
+	_, _ = a.decide("z", bob, anybody, api.ApprovalDecision{Decision: api.DecideAllow, Scope: api.ScopeSession})
+	if _, failed := a.revoke("z", bob, anybody); failed != nil {
 		t.Fatal(failed)
 	}
 	if got := again(1, q.Binding); got != api.StatePending {
@@ -173,7 +176,7 @@ func TestApprovalSession(t *testing.T) {
 // words as one that does not exist.
 func TestApprovalOwner(t *testing.T) {
 	a := newApprovals(silently)
-	_, _ = a.ask(given("x", 1))
+	_, _ = a.ask(given("x", 1), nil)
 	_, other := a.find(2, "x")
 	_, none := a.find(2, "nothing")
 	if other == nil || !reflect.DeepEqual(other, none) {
@@ -191,16 +194,16 @@ func TestApprovalUnrecorded(t *testing.T) {
 		return nil
 	})
 	fails = "ask"
-	if _, failed := a.ask(given("x", 1)); codeOf(failed) != api.TraceUnavailable {
+	if _, failed := a.ask(given("x", 1), nil); codeOf(failed) != api.TraceUnavailable {
 		t.Errorf("ask: %v", failed)
 	}
 	fails = actAllow
-	p, _ := a.ask(given("x", 1))
-	if _, failed := a.decide("x", bob, yes); codeOf(failed) != api.TraceUnavailable || p.State != api.StatePending || p.Approver != nil {
+	p, _ := a.ask(given("x", 1), nil)
+	if _, failed := a.decide("x", bob, anybody, yes); codeOf(failed) != api.TraceUnavailable || p.State != api.StatePending || p.Approver != nil {
 		t.Errorf("allow: %v, %s", failed, p.State)
 	}
 	fails = actStart
-	if _, failed := a.decide("x", bob, yes); failed != nil {
+	if _, failed := a.decide("x", bob, anybody, yes); failed != nil {
 		t.Fatal(failed)
 	}
 	if failed := a.use(p, p.Binding); codeOf(failed) != api.TraceUnavailable {
@@ -213,19 +216,19 @@ func TestApprovalUnrecorded(t *testing.T) {
 func TestApprovalFlood(t *testing.T) {
 	a := newApprovals(silently)
 	for i := range maxPending {
-		if _, failed := a.ask(given(fmt.Sprint(i), 1)); failed != nil {
+		if _, failed := a.ask(given(fmt.Sprint(i), 1), nil); failed != nil {
 			t.Fatal(failed)
 		}
 	}
-	if _, failed := a.ask(given("more", 1)); codeOf(failed) != api.Busy {
+	if _, failed := a.ask(given("more", 1), nil); codeOf(failed) != api.Busy {
 		t.Errorf("%v", failed)
 	}
-	if _, failed := a.ask(given("other", 2)); failed != nil {
+	if _, failed := a.ask(given("other", 2), nil); failed != nil {
 		t.Errorf("another caller: %v", failed)
 	}
 	for i := range 3 * maxDecided {
-		_, _ = a.ask(given(fmt.Sprint("d", i), 3))
-		_, _ = a.decide(fmt.Sprint("d", i), bob, no)
+		_, _ = a.ask(given(fmt.Sprint("d", i), 3), nil)
+		_, _ = a.decide(fmt.Sprint("d", i), bob, anybody, no)
 	}
 	if n := len(a.all); n > maxDecided+maxPending+1 {
 		t.Errorf("%d are kept", n)
@@ -240,7 +243,7 @@ func TestApprovalRace(t *testing.T) {
 	var counted, started atomic.Int32
 	for i := range 200 {
 		id, uid := fmt.Sprint(i), uint32(i)
-		p, failed := a.ask(given(id, uid))
+		p, failed := a.ask(given(id, uid), nil)
 		if failed != nil {
 			t.Fatal(failed)
 		}
@@ -250,7 +253,7 @@ func TestApprovalRace(t *testing.T) {
 				if n == 1 {
 					d = no
 				}
-				if _, failed := a.decide(id, bob, d); failed == nil {
+				if _, failed := a.decide(id, bob, anybody, d); failed == nil {
 					counted.Add(1)
 				}
 			})
@@ -280,7 +283,8 @@ func TestApprovalRace(t *testing.T) {
 // there root and the group. In a user's own daemon that user, from a terminal
 // apart from the asker's.
 func TestMayDecide(t *testing.T) {
-	system := authority{system: true, group: 900, exists: true}
+	group := uint32(900)
+	system := Authority{System: true, Group: &group}
 	for _, c := range []struct {
 		name  string
 		peer  peer
@@ -298,7 +302,7 @@ func TestMayDecide(t *testing.T) {
 			t.Errorf("%s: %v", c.name, failed)
 		}
 	}
-	nobody := authority{system: true}
+	nobody := Authority{System: true}
 	if failed := nobody.mayDecide(&peer{uid: 1001, gid: 0, groups: []uint32{0}}, 1000, nil); failed == nil {
 		t.Error("without a group, group 0 may approve")
 	}

@@ -96,11 +96,23 @@ func besides(asker, approver []process) error {
 	return nil
 }
 
-// An authority says who may approve in this setting.
-type authority struct {
-	system bool
-	group  uint32 // of approvers, in the system's daemon
-	exists bool   // the group
+// An Authority says who may approve in this setting.
+type Authority struct {
+	System bool
+	Group  *uint32 // of approvers, in the system's daemon; nil for none
+}
+
+// mayControl reports why the peer may not use the control socket; nil when he
+// may: root and members of the group, or the user whose daemon it is.
+func (a *Authority) mayControl(p *peer, only *uint32) *api.Error {
+	if only != nil && p.uid == *only || a.System && (p.uid == 0 || a.member(p)) {
+		return nil
+	}
+	return &api.Error{Code: api.PermissionDenied, Message: "you may not use the control socket"}
+}
+
+func (a *Authority) member(p *peer) bool {
+	return a.Group != nil && (p.gid == *a.Group || slices.Contains(p.groups, *a.Group))
 }
 
 // mayDecide reports why the peer may not decide on what the caller asked; nil
@@ -108,15 +120,15 @@ type authority struct {
 //
 //	system daemon   root, and members of the group; never the uid that asked
 //	user's daemon   the user; from a terminal that is not the asker's
-func (a *authority) mayDecide(p *peer, owner uint32, asker []process) *api.Error {
+func (a *Authority) mayDecide(p *peer, owner uint32, asker []process) *api.Error {
 	no := func(message, action string) *api.Error {
 		return &api.Error{Code: api.PermissionDenied, Message: message, RecommendedAction: action}
 	}
-	if a.system {
+	if a.System {
 		switch {
 		case p.uid == owner:
 			return no("who asked cannot approve", "let somebody else who may approve decide: root, or a member of the group pinfold")
-		case p.uid == 0 || a.exists && (p.gid == a.group || slices.Contains(p.groups, a.group)):
+		case p.uid == 0 || a.member(p):
 			return nil
 		}
 		return no("you may not approve", "let root, or a member of the group pinfold, decide")

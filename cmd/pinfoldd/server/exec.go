@@ -53,26 +53,61 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 	if invalid != nil {
 		return refuse(invalid)
 	}
+	ctx, cancel, ok := s.halted.begin(r.Context())
+	if !ok {
+		return refuse(&api.Error{Code: api.Halted, Message: "an administrator has stopped everything", Retryable: true,
+			RecommendedAction: "wait until it is resumed"})
+	}
+	defer cancel()
 	sl, f := s.enter(p.uid)
 	if f != nil {
 		return f
 	}
 	defer sl.drop()
 	caller := s.users.caller(p)
-	v := s.judge(r.Context(), question{caller: caller, project: req.Project, command: req.Command, cwd: req.Cwd}, sl)
+	q := question{caller: caller, project: req.Project, command: req.Command, cwd: req.Cwd}
+	v := s.judge(ctx, q, sl)
 	if v.err != nil && !v.isRefusal() {
 		return refuse(v.err)
 	}
-	j, f := s.record(&req, p, v)
+	id := newRun()
+	var events *stream
+	if v.asks() && !req.Unattended {
+		if accepts(r, api.NDJSON) {
+			events = newStream(w, s.writeTime)
+			defer events.close()
+		}
+		v = s.approve(ctx, id, q, sl, p, v, events)
+	} else if v.err == nil && !v.decision.Grant.ReadOnly() {
+		if v.leave, _ = s.gates.shared(ctx, v.project); v.leave == nil {
+			return refuse(&api.Error{Code: api.Interrupted, Message: "the request was canceled", Retryable: true})
+		}
+	}
+	defer v.release()
+	j, f := s.record(&req, id, p, v)
 	if f != nil {
+		if events != nil {
+			events.event(refusedEvent(f))
+			return nil
+		}
 		return f
 	}
-	j.ctx, j.caller = r.Context(), caller
+	j.ctx, j.caller = ctx, caller
 	if accepts(r, api.NDJSON) {
-		j.stream(w)
+		if events == nil {
+			events = newStream(w, s.writeTime)
+			defer events.close()
+		}
+		j.stream(events)
 		return nil
 	}
 	return j.collect(w, req.OutputLimit)
+}
+
+// refusedEvent is the end of events whose command was not started.
+func refusedEvent(f *failure) api.FinishedEvent {
+	unchanged := false
+	return api.FinishedEvent{Event: api.EventFinished, Outcome: api.Outcome{Error: f.err, StateChanged: &unchanged, Run: f.run, Decision: f.decision}}
 }
 
 // accepts reports whether the request asks for the media type by name.
@@ -110,17 +145,20 @@ type job struct {
 
 // record puts the decision on the trace. It returns a job when the command may
 // run, and else the refusal.
-func (s *Server) record(req *api.ExecRequest, p *peer, v verdict) (*job, *failure) {
+func (s *Server) record(req *api.ExecRequest, id string, p *peer, v verdict) (*job, *failure) {
 	d := &v.decision
-	j := &job{server: s, verdict: v, id: newRun(), timeout: d.Timeout, grant: wireGrant(&d.Grant)}
+	j := &job{server: s, verdict: v, id: id, timeout: d.Timeout, grant: wireGrant(&d.Grant)}
 	if req.TimeoutMS > 0 {
 		j.timeout = time.Duration(req.TimeoutMS) * time.Millisecond
 	}
 	refused := v.err // one that is recorded
-	if refused == nil {
+	switch {
+	case refused == nil && v.approval != nil: // with somebody's yes
+		j.decision = wireDecision(d, v.policy)
+	case refused == nil:
 		j.decision = wireDecision(d, v.policy)
 		refused = refusal(d)
-	} else {
+	default:
 		// Nothing was judged, so that nothing is granted: the zero decision.
 		j.decision = &api.Decision{Verdict: policy.Deny.String(), Risk: policy.High.String(), Rules: []string{}, Reasons: []api.Reason{}, Policy: v.policy}
 	}
@@ -160,8 +198,12 @@ func (j *job) decided(command string, p *peer, refused *api.Error) trace.Decided
 		Policy:         j.decision.Policy,
 		TimeoutMS:      j.timeout.Milliseconds(),
 	}
+	if j.verdict.approval != nil {
+		d.ApprovalRequired = true
+		d.Approval, d.Approver = j.verdict.approval.ID, j.verdict.approval.Approver
+	}
 	if refused != nil {
-		d.ApprovalRequired = refused.Code == api.ApprovalRequired
+		d.ApprovalRequired = d.ApprovalRequired || refused.Code == api.ApprovalRequired
 		d.ErrorType = errorType(refused)
 		d.RiskReason = refused.Message
 	}
@@ -307,9 +349,7 @@ func (j *job) collect(w http.ResponseWriter, outputLimit *int) *failure {
 }
 
 // stream runs the job and answers with events.
-func (j *job) stream(w http.ResponseWriter) {
-	s := newStream(w, j.server.writeTime)
-	defer s.close()
+func (j *job) stream(s *stream) {
 	s.event(api.DecidedEvent{Event: api.EventDecided, Run: j.id, Decision: j.decision, Grant: j.grant})
 	stdout := &eventWriter{stream: s, kind: api.EventStdout}
 	stderr := &eventWriter{stream: s, kind: api.EventStderr}

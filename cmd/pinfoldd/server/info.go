@@ -201,11 +201,16 @@ func (s *Server) probeProject(p *peer) (string, error) {
 
 // readTrace answers GET /v1/trace.
 func (s *Server) readTrace(w http.ResponseWriter, r *http.Request, p *peer) *failure {
+	return s.traceOf(w, r, p, false)
+}
+
+// traceOf answers with the peer's records, or those of all.
+func (s *Server) traceOf(w http.ResponseWriter, r *http.Request, p *peer, all bool) *failure {
 	q, invalid := traceQuery(r.URL.RawQuery)
 	if invalid != nil {
 		return refuse(invalid)
 	}
-	q.UID = p.uid
+	q.UID, q.All = p.uid, all
 	sl, f := s.enter(p.uid)
 	if f != nil {
 		return f

@@ -31,12 +31,31 @@ type verdict struct {
 	decision           policy.Decision
 	explanation        *policy.Explanation // when it was asked for
 	err                *api.Error
+	approval           *api.Approval // somebody's yes, when one was needed
+	leave              func()        // lets go of what the approved run holds
+}
+
+// asks reports whether somebody has to approve.
+func (v *verdict) asks() bool { return v.err == nil && v.decision.Verdict == policy.RequireApproval }
+
+// release lets go of what the run holds, when it holds anything.
+func (v *verdict) release() {
+	if v.leave != nil {
+		v.leave()
+	}
 }
 
 // isRefusal reports whether the error is about the command or the project's
 // policy, not about the request: such a one is recorded.
 func (v *verdict) isRefusal() bool {
-	return v.err != nil && (v.err.Code == api.ParseError || v.err.Code == api.PermissionDenied)
+	if v.err == nil {
+		return false
+	}
+	switch v.err.Code {
+	case api.ParseError, api.PermissionDenied, api.ApprovalDenied, api.ApprovalTimeout, api.ApprovalStale:
+		return true
+	}
+	return false
 }
 
 // judge answers the question within judgeTime: what hangs in the project's file

@@ -55,6 +55,8 @@ type Config struct {
 	// hold either of them, nor lie in StateDir. Nor may it hold PolicyFile, where
 	// the site's policy is or would be; "" when there is none.
 	StateDir, Socket, PolicyFile string
+	// Authority says who may approve and control.
+	Authority Authority
 	// Log gets what an administrator should know; never a command.
 	Log *log.Logger
 }
@@ -63,10 +65,15 @@ type Config struct {
 type Server struct {
 	Config
 	http     *http.Server
+	control  *http.Server
 	cancel   context.CancelFunc // ends every run
 	users    users
 	layers   layerCache
 	policies policies
+
+	approvals *approvals
+	gates     gates
+	halted    halted
 
 	runsMu sync.Mutex
 	runs   map[uint32]int // by uid
@@ -85,21 +92,28 @@ func New(c Config) *Server {
 	s.users.known = map[uint32]account{}
 	s.layers.byUID = map[uint32]probed{}
 	s.last.Store(time.Now().UnixNano())
-	s.http = &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: readTime,
-		IdleTimeout:       keepTime,
-		MaxHeaderBytes:    maxHeaders,
-		ConnContext:       withPeer,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ErrorLog:          c.Log,
+	s.approvals = newApprovals(s.recordApproval)
+	s.gates.all = map[string]*gate{}
+	listening := func(h http.Handler) *http.Server {
+		return &http.Server{
+			Handler:           h,
+			ReadHeaderTimeout: readTime,
+			IdleTimeout:       keepTime,
+			MaxHeaderBytes:    maxHeaders,
+			ConnContext:       withPeer,
+			BaseContext:       func(net.Listener) context.Context { return ctx },
+			ErrorLog:          c.Log,
+		}
 	}
+	s.http, s.control = listening(s), listening(http.HandlerFunc(s.controlHandler))
 	return s
 }
 
 // Serve serves the connections of l until Shutdown, and then returns nil.
-func (s *Server) Serve(l *net.UnixListener) error {
-	if err := s.http.Serve(newListener(l)); !errors.Is(err, http.ErrServerClosed) {
+func (s *Server) Serve(l *net.UnixListener) error { return s.serve(s.http, l) }
+
+func (s *Server) serve(h *http.Server, l *net.UnixListener) error {
+	if err := h.Serve(newListener(l)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -109,7 +123,7 @@ func (s *Server) Serve(l *net.UnixListener) error {
 // answered, or ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.cancel()
-	return s.http.Shutdown(ctx)
+	return errors.Join(s.http.Shutdown(ctx), s.control.Shutdown(ctx))
 }
 
 // AwaitIdle returns when no request has been served for d, or ctx ends.
@@ -158,6 +172,11 @@ var routes = map[string]map[string]handler{
 // ServeHTTP implements [http.Handler]. The connection must be one that the
 // server's own listener accepted.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.answered(w, func() *failure { return s.route(w, r) })
+}
+
+// answered has a request answered, with the failure if there is one.
+func (s *Server) answered(w http.ResponseWriter, handle func() *failure) {
 	s.active.Add(1)
 	defer func() {
 		s.last.Store(time.Now().UnixNano())
@@ -168,7 +187,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.OnDemand {
 		head.Set(api.HeaderOnDemand, "1")
 	}
-	if f := s.route(w, r); f != nil {
+	if f := handle(); f != nil {
 		s.fail(w, f)
 	}
 }
@@ -182,8 +201,12 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *failure {
 		return refuse(&api.Error{Code: api.PermissionDenied, Message: "this daemon serves only the user who started it",
 			RecommendedAction: "use the system daemon, or start one of your own"})
 	}
-	methods, ok := routes[r.URL.Path]
-	if !ok {
+	return s.dispatch(routes[r.URL.Path], w, r, p)
+}
+
+// dispatch has the request answered by the path's method.
+func (s *Server) dispatch(methods map[string]handler, w http.ResponseWriter, r *http.Request, p *peer) *failure {
+	if methods == nil {
 		return refuse(&api.Error{Code: api.NotFound, Message: "there is nothing at this path",
 			RecommendedAction: "GET /v1/openapi.yaml lists what there is"})
 	}

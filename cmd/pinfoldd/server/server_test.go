@@ -107,6 +107,10 @@ func (f fakePolicy) Decide(s *shparse.Script, env policy.Env) policy.Decision {
 	return d
 }
 
+func (f fakePolicy) Examine(s *shparse.Script, env policy.Env) policy.Explanation {
+	return policy.Explanation{Decision: f.Decide(s, env)}
+}
+
 func (f fakePolicy) Hash() string { return "hash" }
 
 func (f fakePolicy) Writable() []string { return nil }
@@ -117,6 +121,7 @@ type fixture struct {
 	confiner *fakeConfiner
 	client   *api.Client
 	socket   string
+	control  *api.Client // of the control socket
 	project  string
 	records  string // path of the trace
 	log      *bytes.Buffer
@@ -156,18 +161,26 @@ func serve(t testing.TB, change func(*Config)) *fixture {
 	if err := os.Chmod(f.socket, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan error, 1)
+	control, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: api.ControlSocket(f.socket)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 2)
 	go func() { served <- f.Serve(l) }()
-	f.client = api.NewClient(f.socket)
+	go func() { served <- f.ServeControl(control) }()
+	f.client, f.control = api.NewClient(f.socket), api.NewClient(api.ControlSocket(f.socket))
 	t.Cleanup(func() {
 		f.client.Close()
+		f.control.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := f.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
 		}
-		if err := <-served; err != nil {
-			t.Errorf("serve: %v", err)
+		for range 2 {
+			if err := <-served; err != nil {
+				t.Errorf("serve: %v", err)
+			}
 		}
 		records.Close()
 	})
@@ -304,7 +317,7 @@ func TestRefusals(t *testing.T) {
 		{"ask it", api.ApprovalRequired, 403, "require_approval"},
 		{"(", api.ParseError, 400, "deny"},
 	} {
-		status, _, body := f.raw(t, "POST", "/v1/exec", fmt.Sprintf(`{"project":%q,"command":%q}`, f.project, c.command))
+		status, _, body := f.raw(t, "POST", "/v1/exec", fmt.Sprintf(`{"project":%q,"command":%q,"unattended":true}`, f.project, c.command))
 		var a api.ErrorAnswer
 		if err := json.Unmarshal([]byte(body), &a); err != nil {
 			t.Fatal(err)

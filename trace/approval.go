@@ -1,0 +1,46 @@
+package trace
+
+import "github.com/pinfold/pinfold/api"
+
+// The events of what people decide.
+const (
+	EventApproval = "approval" // something happened to an approval
+	EventHalt     = "halt"     // everything was stopped, or may go on
+)
+
+// An Approval is the record of what happened to an approval.
+type Approval struct {
+	Event    string `json:"event"` // set by Approved
+	Approval string `json:"approval"`
+	// Act is what happened: ask, allow, deny, expire, withdraw, start, spoil (what
+	// would have run was not what was approved), revoke.
+	Act      string        `json:"act"`
+	Run      string        `json:"run"` // of the request that asked
+	Caller   Caller        `json:"caller"`
+	Project  string        `json:"project"`
+	Text     string        `json:"text,omitempty"` // with ask: canonical
+	Binding  string        `json:"binding"`
+	Scope    string        `json:"scope,omitempty"`
+	Reason   string        `json:"reason,omitempty"`
+	Approver *api.Approver `json:"approver,omitempty"`
+	WaitedMS int64         `json:"waited_ms"` // since it was asked
+}
+
+// Approved records what happened to an approval.
+func (l *Log) Approved(a Approval) error {
+	a.Event = EventApproval
+	return l.appendNew(a)
+}
+
+// A Halt is the record of a stop of everything, or of its end.
+type Halt struct {
+	Event string       `json:"event"` // set by Halted
+	Halt  bool         `json:"halt"`  // false: commands may start again
+	By    api.Approver `json:"by"`
+}
+
+// Halted records that everything was stopped, or may go on.
+func (l *Log) Halted(h Halt) error {
+	h.Event = EventHalt
+	return l.appendNew(h)
+}
