@@ -13,6 +13,8 @@
 //	pinfold setup [flags] AGENT              have a coding agent's commands judged
 //	pinfold mcp [flags]                      serve the Model Context Protocol; executes pinfold-mcp
 //	pinfold hook AGENT                       answer the hook of a coding agent
+//	pinfold approvals [list|show|allow|deny|revoke|watch]  what waits for a yes
+//	pinfold halt, pinfold resume             end every run and let none start
 //	pinfold doctor                           show every layer of the confinement
 //	pinfold trace [flags]                    show your own records
 //	pinfold --version

@@ -93,7 +93,7 @@ func (v *verdict) summary() string {
 		fmt.Fprintf(&b, "Commands see besides: %s.\n", strings.Join(roots, ", "))
 	}
 	fmt.Fprintf(&b, "A command ends after %v, a build or test after %v, unless the request says otherwise.\n", policy.DefaultTimeout, policy.BuildTimeout)
-	b.WriteString("Nobody can approve yet: what needs approval is not run. POST /v1/check, or pinfold explain, says how a command would be decided.\n")
+	b.WriteString("What needs approval waits up to 5 minutes for a person who may approve, unless the request says unattended. POST /v1/check, or pinfold explain, says how a command would be decided.\n")
 	if v.policy != v.site.Hash() {
 		fmt.Fprintf(&b, "The project's own %s is part of this.\n", projectFile)
 	}

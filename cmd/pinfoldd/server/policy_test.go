@@ -284,7 +284,7 @@ func TestPolicySummary(t *testing.T) {
 	if !got.Tightened || got.Project != f.project || len(got.Rules) < 20 || len(got.Text) > 5000 {
 		t.Errorf("got %+v", got)
 	}
-	for _, want := range []string{"Project: " + f.project, "Denied: ", "echo", "git", "Nobody can approve yet", ".pinfold.toml"} {
+	for _, want := range []string{"Project: " + f.project, "Denied: ", "echo", "git", "waits up to 5 minutes", ".pinfold.toml"} {
 		if !strings.Contains(got.Text, want) {
 			t.Errorf("without %q:\n%s", want, got.Text)
 		}
