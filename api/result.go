@@ -93,9 +93,15 @@ type Receipt struct {
 	LandlockABI int               `json:"landlock_abi"`
 	Seccomp     int               `json:"seccomp"` // number of filters in force
 	NoNewPrivs  bool              `json:"no_new_privs"`
-	Namespaces  map[string]uint64 `json:"namespaces"` // user, mnt, pid, net, ipc, uts → inode
+	Namespaces  map[string]uint64 `json:"namespaces"` // user, mnt, pid, net, ipc, uts, cgroup → inode
 	Layers      []string          `json:"layers"`     // names of the layers that were probed and hold
 	Limits      Limits            `json:"limits"`
+	// Capabilities has the bits of every set; none of them is set.
+	Capabilities string   `json:"capabilities"`
+	UIDMap       []string `json:"uid_map"` // "inside outside count" each, as in user_namespaces(7)
+	GIDMap       []string `json:"gid_map"`
+	Mounts       int      `json:"mounts"`   // of the command's own whose flags were probed
+	ProbedUS     int64    `json:"probe_us"` // microseconds that probing took
 }
 
 // Limits are the resource bounds of a run.

@@ -273,7 +273,7 @@ func (c *command) encode(p *plan, landlockFlags, flags uint32) ([]byte, error) {
 	m := begin(6<<10 + len(args[len(args)-1]))
 	m.u32(p.filter)
 	m.u32(p.probes)
-	m.u32(flags)
+	m.u32(flags | c.s.m.breaks)
 	// counted over the whole session: a lower one of the request is sampled
 	m.u32(uint32(c.bounds.Limits.Processes))
 	m.u32(landlockFlags)
@@ -425,7 +425,7 @@ func (c *command) hear() {
 			c.attach(fds[0])
 			continue
 		case e.kind == C.MSG_STARTED && len(fds) == 0:
-			c.begun(newReceipt(e.receipt, c.probes, c.s.m.own))
+			c.begun(newReceipt(e.receipt, c.probes, c.s.m.own, c.s.ns))
 			// not before there is somebody whom a ^C is for
 			if c.r.TTY != nil && c.output[0] != nil && c.r.Stdin != nil {
 				in := &input{c.output[0].file, c.r.Stdin}
@@ -551,6 +551,7 @@ func (c *command) count(n int) {
 func (c *command) complete(r Receipt) Receipt {
 	r.Setting = c.s.m.Setting()
 	r.LandlockABI = c.s.m.abi
+	r.UIDMap, r.GIDMap = c.s.maps[0], c.s.maps[1]
 	r.Limits = c.limits
 	return r
 }

@@ -45,7 +45,7 @@ enum { DEVICES = 6 };
 
 /* The session: set up once, before the first run. */
 struct session {
-	uint32_t setting, uid, gid;
+	uint32_t setting, breaks, uid, gid;
 	char *project, *home;
 	void *libc; /* its code */
 	size_t libc_size;
@@ -62,6 +62,9 @@ __attribute__((noreturn)) void command(const struct session *s, struct ending *e
  * -1 when the other end is gone. */
 size_t receive(int socket, char *buf, int *fds, int *nfds);
 int transmit(int socket, const void *message, size_t size, const int *fds, int nfds);
+
+/* The inodes of this process's namespaces. */
+void namespaces(uint64_t ns[NS_COUNT]);
 
 int open_beneath(int dir, const char *path, uint64_t flags);
 

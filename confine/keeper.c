@@ -33,6 +33,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -229,7 +230,7 @@ static void map_by_daemon(char *buf)
 static int give_up_privileges(void)
 {
 	/* the bounding set bounds what an exec may give (capabilities(7)) */
-	for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; cap++)
+	for (int cap = 0; !BROKEN(session.breaks, BREAK_BOUNDING) && prctl(PR_CAPBSET_READ, cap) >= 0; cap++)
 		if (prctl(PR_CAPBSET_DROP, cap))
 			return -1;
 	/* uid 0 in the sandbox is no more than another uid */
@@ -237,6 +238,8 @@ static int give_up_privileges(void)
 		  SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
 		  SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED))
 		return -1;
+	if (BROKEN(session.breaks, BREAK_NNP))
+		return 0;
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
@@ -271,6 +274,18 @@ static int loopback_up(void)
 		r = ioctl(fd, SIOCSIFFLAGS, &ifr);
 	close(fd);
 	return r;
+}
+
+/*
+ * An abstract socket that is outside every command's Landlock domain. It is
+ * bound to nobody's use: a command that reaches it is refused.
+ */
+static int canary_socket(void)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "\0" ABSTRACT_CANARY };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	return fd < 0 ? -1 : bind(fd, (struct sockaddr *)&a, offsetof(struct sockaddr_un, sun_path) + sizeof ABSTRACT_CANARY);
 }
 
 /* The programs are small: mapped once, they need no descriptor afterwards. */
@@ -364,7 +379,7 @@ static void build_root(struct operation *ops, uint32_t nops, int devices)
 /* Descriptors of the places that the daemon makes Landlock rules for. */
 static void report(struct reader *r, uint32_t count)
 {
-	struct head h = { 0 };
+	struct ready m = { 0 };
 	int fds[FDS_MAX];
 
 	if (count > FDS_MAX) {
@@ -380,7 +395,8 @@ static void report(struct reader *r, uint32_t count)
 		errno = EBADMSG;
 		die(STEP_REPORT, count);
 	}
-	tell(&h, MSG_READY, sizeof h, fds, (int)count);
+	namespaces(m.ns);
+	tell(&m, MSG_READY, sizeof m, fds, (int)count);
 	for (uint32_t i = 0; i < count; i++)
 		close(fds[i]);
 }
@@ -404,8 +420,14 @@ static int make_spare(int fds[2])
 		return -1;
 	/* the directory's own page is left alone but for its first byte */
 	memset(&endings[slot], 0, offsetof(struct ending, dir) + 1);
-	long pid = syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_PIDFD | SIGCHLD, 0, &pidfd,
-			   0, 0);
+	unsigned long spaces = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC;
+	if (BROKEN(session.breaks, BREAK_PIDNS))
+		spaces &= ~(unsigned long)CLONE_NEWPID;
+	if (BROKEN(session.breaks, BREAK_MNTNS))
+		spaces &= ~(unsigned long)CLONE_NEWNS;
+	if (BROKEN(session.breaks, BREAK_IPCNS))
+		spaces &= ~(unsigned long)CLONE_NEWIPC;
+	long pid = syscall(SYS_clone, spaces | CLONE_PIDFD | SIGCHLD, 0, &pidfd, 0, 0);
 	if (pid == 0) {
 		close(pair[0]);
 		command(&session, &endings[slot], pair[1]);
@@ -517,8 +539,8 @@ static void keep(char *buf, void *text, size_t size, struct reader *r, struct op
 	if (give_up_privileges())
 		die(STEP_PRIVILEGES, 0);
 	if (sethostname("pinfold", 7))
-		die(STEP_PRIVILEGES, 1);
-	if (loopback_up())
+		die(STEP_NAMESPACES, 1);
+	if (loopback_up() || canary_socket())
 		die(STEP_LOOPBACK, 0);
 	build_root(ops, nops, devices);
 	if (devices >= 0)
@@ -566,6 +588,7 @@ static void become_keeper(void)
 	close(fds[FILTERS + 1]);
 	struct reader r = { text, text + st.st_size, false };
 	session.setting = read_u32(&r);
+	session.breaks = read_u32(&r);
 	session.uid = read_u32(&r);
 	session.gid = read_u32(&r);
 	uint32_t ngroups = read_u32(&r), nops = read_u32(&r), nreport = read_u32(&r);
@@ -609,18 +632,30 @@ static void become_keeper(void)
 		die(STEP_PRIVILEGES, 2);
 	/* the user namespace while still root: it belongs to root then, and the
 	 * caller's own processes can neither enter nor trace what is in it */
-	if (unshare(CLONE_NEWUSER))
+	if (!BROKEN(session.breaks, BREAK_USERNS) && unshare(CLONE_NEWUSER))
 		die(STEP_USERNS, 0);
 	if (system)
 		map_by_daemon(more);
 	else if (map_self(session.uid, session.gid))
 		die(STEP_IDMAP, 1);
 	/* the capabilities stay: uid 0 of the host is not uid 0 in here */
-	if (system && (prctl(PR_SET_KEEPCAPS, 1) || setresuid(session.uid, session.uid, session.uid)))
+	if (system && (prctl(PR_SET_KEEPCAPS, 1) ||
+		       (!BROKEN(session.breaks, BREAK_IDS) && setresuid(session.uid, session.uid, session.uid))))
 		die(STEP_IDS, 0);
+	if (getuid() != session.uid || geteuid() != session.uid || getgid() != session.gid) {
+		errno = EPERM;
+		die(STEP_IDS, 1);
+	}
 	/* the change of ids has cleared it; keep() sets it for the next process */
 	die_with_daemon();
-	if (unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWCGROUP))
+	int spaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWCGROUP;
+	if (BROKEN(session.breaks, BREAK_NETNS))
+		spaces &= ~CLONE_NEWNET;
+	if (BROKEN(session.breaks, BREAK_UTSNS))
+		spaces &= ~CLONE_NEWUTS;
+	if (BROKEN(session.breaks, BREAK_CGROUPNS))
+		spaces &= ~CLONE_NEWCGROUP;
+	if (unshare(spaces))
 		die(STEP_NAMESPACES, 0);
 	/* the next process is pid 1 of the new namespace; the daemon is its
 	 * parent, so that it can wait for it */

@@ -115,21 +115,57 @@ enum {
 	PROBE_IDS = 1 << 11,            /* uid and gid are the caller's */
 	PROBE_PIDNS = 1 << 12,          /* second process of its own pid namespace */
 	PROBE_ROOT_READONLY = 1 << 13,  /* the new root itself, /usr, /dev and the home */
-	PROBE_BITS = 14,
+	PROBE_SCOPE_SIGNAL = 1 << 14,   /* signal 0 to the init, which has the same uid: EPERM */
+	PROBE_SCOPE_ABSTRACT = 1 << 15, /* the keeper's abstract socket: EPERM */
+	PROBE_LIMITS = 1 << 16,         /* getrlimit(2) says what was set */
+	PROBE_PROC_READONLY = 1 << 17,  /* /proc/sys */
+	PROBE_MOUNTS = 1 << 18,         /* what the run's plan mounts has the flags that the plan says */
+	PROBE_MAPS = 1 << 19,           /* the user namespace has one uid, the caller's */
 };
 
-enum { NS_USER, NS_MNT, NS_PID, NS_NET, NS_IPC, NS_UTS, NS_COUNT };
+enum { NS_USER, NS_MNT, NS_PID, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_COUNT };
 
 struct receipt {
 	uint32_t uid, gid;
+	uint32_t seccomp; /* mode: 2 is filter */
 	uint32_t filters; /* seccomp filters in force */
 	uint32_t probes;  /* PROBE_* that held */
+	uint32_t mounts;  /* mounts of the plan that were looked at */
+	uint64_t caps;    /* all five sets together */
 	uint64_t ns[NS_COUNT];
+	uint64_t took_ns; /* the probes */
 };
+
+enum { MOUNTS_PROBED = 24 }; /* at most, for the time that it takes */
+
+/* The socket that PROBE_SCOPE_ABSTRACT tries, after the NUL. */
+#define ABSTRACT_CANARY "pinfold-canary"
+
+/*
+ * Steps that a test has the keeper leave out, to see the command refused. Only
+ * a build with PINFOLD_BREAK knows them: see break.go.
+ */
+enum {
+	BREAK_USERNS = 1 << 16, BREAK_NETNS = 1 << 17, BREAK_IPCNS = 1 << 18, BREAK_UTSNS = 1 << 19,
+	BREAK_CGROUPNS = 1 << 20, BREAK_MNTNS = 1 << 21, BREAK_PIDNS = 1 << 22, BREAK_BOUNDING = 1 << 23,
+	BREAK_CAPS = 1 << 24, BREAK_NNP = 1 << 25, BREAK_LIMITS = 1 << 26, BREAK_LANDLOCK = 1 << 27,
+	BREAK_SECCOMP = 1 << 28, BREAK_PROC = 1 << 29, BREAK_MOUNT = 1 << 30, BREAK_IDS = 1 << 15,
+};
+#ifdef PINFOLD_BREAK
+#define BROKEN(set, bit) (((set) & (bit)) != 0)
+#else
+#define BROKEN(set, bit) ((void)(set), false)
+#endif
 
 struct started {
 	struct head head;
 	struct receipt receipt;
+};
+
+/* With READY: the keeper's own namespaces. */
+struct ready {
+	struct head head;
+	uint64_t ns[NS_COUNT];
 };
 
 enum { DIR_SPACE = 4096 };

@@ -13,6 +13,10 @@ import (
 // directories can be told from a new file (Linux 5.19).
 const abiFloor = 2
 
+// abiScopes is the first ABI that keeps signals and abstract sockets inside
+// (Linux 6.12).
+const abiScopes = 6
+
 var abiConfigs = []landlock.Config{2: landlock.V2, 3: landlock.V3, 4: landlock.V4, 5: landlock.V5, 6: landlock.V6,
 	7: landlock.V7, 8: landlock.V8, 9: landlock.V9, 10: landlock.V10, 11: landlock.V11}
 
@@ -37,6 +41,10 @@ type rule struct {
 // landlockABI returns the ABI version of this kernel, or an Unavailable error.
 func landlockABI() (int, error) {
 	abi, err := ll.LandlockGetABIVersion()
+	return usableABI(abi, err)
+}
+
+func usableABI(abi int, err error) (int, error) {
 	if err == nil && abi < abiFloor {
 		err = fmt.Errorf("landlock ABI %d (Linux 5.19) is needed, this kernel has %d", abiFloor, abi)
 	}

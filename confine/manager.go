@@ -84,6 +84,7 @@ type Manager struct {
 	thread  chan func()
 
 	tamper func(*plan) // tests break a layer here
+	breaks uint32      // or there: BREAK_* of keeper.h, which only a test's build knows
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*session

@@ -60,6 +60,12 @@ func (s *session) newPlan(g policy.Grant) (*plan, error) {
 		p.filter = filterAny
 		p.probes = probesAlways | C.PROBE_NO_ROUTE
 	}
+	if s.m.abi >= abiScopes {
+		p.probes |= C.PROBE_SCOPE_SIGNAL
+		if g.ExecAny { // the others have no socket to try it with
+			p.probes |= C.PROBE_SCOPE_ABSTRACT
+		}
+	}
 	if len(g.Net.Hosts) != 0 {
 		return nil, &Unavailable{Layer: "network", Err: fmt.Errorf("named hosts are not served")}
 	}

@@ -11,6 +11,7 @@ import (
 
 /*
 #cgo CFLAGS: -std=gnu17 -O2 -Wall -Wextra -Werror -Wshadow
+#cgo LDFLAGS: -Wl,-z,relro -Wl,-z,now
 #include <string.h>
 #include "keeper.h"
 */
@@ -99,6 +100,7 @@ type event struct {
 	id      uint64
 	fail    failure
 	receipt C.struct_receipt
+	ns      [C.NS_COUNT]C.uint64_t // READY: the keeper's namespaces
 }
 
 var errProtocol = errors.New("the keeper broke the protocol")
@@ -107,7 +109,7 @@ var errProtocol = errors.New("the keeper broke the protocol")
 // kill it but is not trusted with more: every length is checked.
 func parseEvent(b []byte) (event, error) {
 	// the structs want their alignment
-	var space [max(C.sizeof_struct_started, C.sizeof_struct_failed) / 8]uint64
+	var space [max(C.sizeof_struct_started, C.sizeof_struct_failed, C.sizeof_struct_ready) / 8]uint64
 	if len(b) < C.sizeof_struct_head || len(b) > len(space)*8 {
 		return event{}, errProtocol
 	}
@@ -120,7 +122,10 @@ func parseEvent(b []byte) (event, error) {
 	e := event{kind: uint32(head._type), id: uint64(head.id)}
 	want := C.sizeof_struct_head
 	switch e.kind {
-	case C.MSG_USERNS, C.MSG_KEEPER, C.MSG_READY, C.MSG_SPARE, C.MSG_PROC, C.MSG_TTY:
+	case C.MSG_READY:
+		want = C.sizeof_struct_ready
+		e.ns = (*C.struct_ready)(p).ns
+	case C.MSG_USERNS, C.MSG_KEEPER, C.MSG_SPARE, C.MSG_PROC, C.MSG_TTY:
 	case C.MSG_STARTED:
 		want = C.sizeof_struct_started
 		e.receipt = (*C.struct_started)(p).receipt

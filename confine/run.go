@@ -116,9 +116,14 @@ type Receipt struct {
 	LandlockABI int               // ABI version in force
 	Seccomp     int               // number of filters in force, at least 1
 	NoNewPrivs  bool              // always true
-	Namespaces  map[string]uint64 // "user", "mnt", "pid", "net", "ipc", "uts" → inode
+	Namespaces  map[string]uint64 // "user", "mnt", "pid", "net", "ipc", "uts", "cgroup" → inode
 	Layers      []string          // names of the layers that were probed and hold
 	Limits      Limits            // resource limits in force
+
+	Capabilities   uint64        // all five sets together: always 0
+	UIDMap, GIDMap []string      // of the user namespace, "inside outside count" (user_namespaces(7))
+	Mounts         int           // of the command's own whose flags were looked at
+	Took           time.Duration // to probe all that
 }
 
 // Limits are resource bounds of one command. In a request and a configuration, a

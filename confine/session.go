@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,7 +55,9 @@ type session struct {
 	fds       []int // one per place of base, O_PATH; nil at the end
 	projectFD int   // one of fds
 
-	slots  []byte // how runs ended, shared with the keeper
+	ns     [C.NS_COUNT]C.uint64_t // the keeper's namespaces
+	maps   [2][]string            // uid and gid map of its user namespace, as the kernel has them
+	slots  []byte                 // how runs ended, shared with the keeper
 	spares chan *spare
 
 	mu     sync.Mutex
@@ -127,8 +130,11 @@ func (s *session) start() error {
 			closeAll(fds)
 			err = s.mapIDs(pid)
 		case C.MSG_KEEPER:
-			err = s.keepPidfd(fds)
+			if err = s.keepPidfd(fds); err == nil {
+				err = s.readMaps(pid)
+			}
 		case C.MSG_READY:
+			s.ns = e.ns
 			err = s.keepPlaces(fds)
 		case C.MSG_FAIL:
 			closeAll(fds)
@@ -230,6 +236,7 @@ func (s *session) encodeInit() []byte {
 		setting = C.SETTING_SYSTEM
 	}
 	m.u32(setting)
+	m.u32(s.m.breaks)
 	m.u32(s.caller.UID)
 	m.u32(s.caller.GID)
 	m.u32(uint32(len(s.caller.Groups)))
@@ -362,6 +369,33 @@ func (s *session) keepPidfd(fds []int) error {
 		return &Unavailable{Layer: "keeper", Err: errProtocol}
 	}
 	s.pidfd = fds[0]
+	return nil
+}
+
+// readMaps reads what the kernel maps in the user namespace of a process of the
+// session: written once, it stays.
+func (s *session) readMaps(pid int) error {
+	id := func(n uint32) string { return fmt.Sprintf("%d %d 1", n, n) }
+	want := [2][]string{{id(s.caller.UID)}, {id(s.caller.GID)}}
+	if s.m.system {
+		for _, g := range s.caller.Groups {
+			want[1] = append(want[1], id(g))
+		}
+	}
+	for i, name := range []string{"uid_map", "gid_map"} {
+		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), name))
+		if err != nil {
+			return &Unavailable{Layer: "user namespace", Err: err}
+		}
+		for line := range strings.Lines(string(text)) {
+			s.maps[i] = append(s.maps[i], strings.Join(strings.Fields(line), " "))
+		}
+		slices.Sort(s.maps[i])
+		slices.Sort(want[i])
+		if !slices.Equal(s.maps[i], slices.Compact(want[i])) {
+			return &Unavailable{Layer: "user namespace", Err: fmt.Errorf("%s has %q, not %q", name, s.maps[i], want[i])}
+		}
+	}
 	return nil
 }
 
