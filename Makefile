@@ -64,10 +64,12 @@ unit:
 	@if [ "$$(id -u)" = 0 ] && ! id -u pinfold-test >/dev/null 2>&1; then useradd --create-home --shell /bin/bash pinfold-test; fi
 	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -p 1 -timeout 20m ./...
 	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -tags mcp -run MCP ./cmd/pinfold
+	$(GO) test -tags pinfold_break -run TestLayerLeftOut ./confine
 
 # What behaves differently without privilege, once more as an ordinary user.
 unit-as-user:
 	bash .ci/as-user ./trace ./confine ./cmd/pinfoldd ./cmd/pinfoldd/server ./cmd/pinfold
+	TAGS=pinfold_break RUN=TestLayerLeftOut bash .ci/as-user ./confine
 
 install: build
 	install -D -m 0755 bin/pinfoldd '$(DESTDIR)$(PREFIX)/bin/pinfoldd'
