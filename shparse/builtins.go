@@ -184,6 +184,11 @@ func (r *reader) declClause(c *syntax.DeclClause, st *state) {
 
 func (r *reader) declareAssign(a *syntax.Assign, flags, command string, st *state) {
 	r.declare(a.Name.Value, flags, command, true, st, a)
+	if a.Array != nil && strings.Contains(flags, "i") { // each element is evaluated
+		v := r.lookup(a.Name.Value, st)
+		v.integer = true
+		st.set(a.Name.Value, v)
+	}
 	braces := false // which are expanded here, unlike in assignments
 	if a.Value != nil {
 		for _, part := range a.Value.Parts {
@@ -372,7 +377,10 @@ func (r *reader) setName(f Field, builtin string, st *state, at syntax.Node) {
 	}
 	r.assign(st, Assign{Name: name, Value: Unknown(Any), Command: builtin}, at)
 	list := builtin == "mapfile" || builtin == "readarray" || indexed
-	v := variable{values: []Value{Unknown(Any)}, isArray: list}
+	v := variable{values: []Value{Unknown(Any)}, isArray: list, integer: isInteger(name, st)}
+	if v.integer {
+		r.doubt(Code, at, "evaluates as arithmetic what the variable gets")
+	}
 	v.array = unknownList(v)
 	st.set(name, v)
 }

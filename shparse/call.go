@@ -163,7 +163,7 @@ func (r *reader) assignment(a *syntax.Assign, st *state, local bool, command str
 		// what the other assignments run, but not in all subshells of it.
 		st.set(name, variable{values: merge(values, old.values), integer: old.integer, unset: old.unset, global: old.global})
 	case a.Index != nil || old.isArray:
-		st.set(name, variable{isArray: true, array: []Field{{Value: Unknown(Any), Many: true}}, values: []Value{Unknown(Any)}})
+		st.set(name, variable{isArray: true, array: []Field{{Value: Unknown(Any), Many: true}}, values: []Value{Unknown(Any)}, integer: old.integer})
 	default:
 		st.set(name, variable{values: values, integer: old.integer})
 	}
@@ -217,7 +217,7 @@ func (r *reader) arrayAssign(a *syntax.Assign, st *state, command string) {
 	if len(elems) > 0 && !elems[0].Many {
 		first = []Value{elems[0].Value}
 	}
-	st.set(a.Name.Value, variable{isArray: true, array: elems, values: first})
+	st.set(a.Name.Value, variable{isArray: true, array: elems, values: first, integer: isInteger(a.Name.Value, st)})
 }
 
 // assign lists an assignment, and notes what it changes in the shell itself.
@@ -228,8 +228,18 @@ func (r *reader) assign(st *state, a Assign, at syntax.Node) {
 	if a.Name == "IFS" && !a.Local {
 		st.ifs = true
 	}
+	if isInteger(a.Name, st) {
+		r.expression(a.Value, at, st, 0)
+	}
 	r.emit(&a)
 }
+
+// integers are the variables of the shell whose values are evaluated as
+// arithmetic when they are assigned, as with declare -i.
+var integers = map[string]bool{"RANDOM": true, "SRANDOM": true, "OPTIND": true, "HISTCMD": true}
+
+// isInteger reports whether what the variable gets is evaluated.
+func isInteger(name string, st *state) bool { return integers[name] || st.vars[name].integer }
 
 // invoke reads one command with its words expanded.
 func (r *reader) invoke(c *syntax.CallExpr, argv []Field, prefix []Assign, st *state) outcome {

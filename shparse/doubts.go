@@ -302,8 +302,11 @@ func (c *checker) part(part syntax.WordPart) {
 			c.leave()
 		}
 	case *syntax.ExtGlob:
-		if !c.inTest {
+		switch {
+		case !c.inTest:
 			c.doubt(p, "extended pattern, which bash does not read unless extglob is set")
+		case strings.ContainsAny(p.Pattern.Value, "$`") || strings.Contains(p.Pattern.Value, "<(") || strings.Contains(p.Pattern.Value, ">("):
+			c.doubt(p, "extended pattern with an expansion in it")
 		}
 	}
 }

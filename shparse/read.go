@@ -342,7 +342,7 @@ func (r *reader) forClause(c *syntax.ForClause, st *state) *state {
 			for _, v := range values {
 				r.assign(in, Assign{Name: l.Name.Value, Value: v}, l)
 			}
-			in.set(l.Name.Value, variable{values: values})
+			in.set(l.Name.Value, variable{values: values, integer: isInteger(l.Name.Value, in)})
 			return r.stmts(c.Do, in)
 		})
 	}
