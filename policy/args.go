@@ -22,7 +22,8 @@ type given struct {
 	text   string  // as it was spelled, without its value
 	value  shparse.Field
 	hasVal bool
-	at     *shparse.Field // the word in which it stands
+	rest   []shparse.Field // of roleRest: the words of the command
+	at     *shparse.Field  // the word in which it stands
 }
 
 // title returns the name of the command with its subcommands.
@@ -127,6 +128,7 @@ func (p *parser) options(stopAtOperand, leave bool) {
 		f := p.args[0]
 		prefix := f.Prefix()
 		switch {
+		case prefix != "" && !f.Many && p.marked(f, prefix[:1]):
 		case f.Many && prefix == "", len(prefix) < 2 && !dashWithHole(f), prefix != "" && prefix[0] != '-' || prefix == "":
 			if stopAtOperand {
 				if !leave {
@@ -152,6 +154,22 @@ func (p *parser) options(stopAtOperand, leave bool) {
 	}
 }
 
+// marked takes a word that some programs read as an option though it begins with
+// no dash: +COMMAND, and @FILE with more arguments.
+func (p *parser) marked(f shparse.Field, mark string) bool {
+	o := p.fact.options["+"]
+	switch {
+	case mark == "+" && o != nil:
+	case mark == "@" && p.fact.Response != "" && !isExactly(f, "@"):
+		o = &option{name: "@", role: role{kind: roleKind(p.fact.Response)}}
+	default:
+		return false
+	}
+	p.args = p.args[1:]
+	p.give(o, mark, &f, cutField(f, 1), true, false)
+	return true
+}
+
 func isExactly(f shparse.Field, s string) bool {
 	text, known := f.Known()
 	return known && !f.Many && text == s
@@ -168,7 +186,9 @@ func (p *parser) unknownOption(f shparse.Field, text string) {
 }
 
 // long reads --name, --name=value or an abbreviation. An abbreviation of
-// several options counts as all of them.
+// several options counts as all of them. The program may have an option of
+// exactly that name, which takes no value: so the value of an abbreviation,
+// when it is the next word, is read for itself, too.
 func (p *parser) long(f shparse.Field) {
 	p.args = p.args[1:]
 	prefix := f.Prefix()
@@ -187,13 +207,13 @@ func (p *parser) long(f shparse.Field) {
 		p.call.unknown = append(p.call.unknown, g)
 		return
 	}
+	exact := p.fact.options[name] != nil
 	for _, o := range found {
-		p.give(o, name, &f, cutIf(f, len(name)+1, hasValue), hasValue, true)
+		p.give(o, name, &f, cutIf(f, len(name)+1, hasValue), hasValue, !exact)
 	}
-	if !hasValue && slices.ContainsFunc(found, func(o *option) bool { return takesWord(o) }) && len(p.args) > 0 {
-		p.args = p.args[1:]
+	if exact {
+		p.second(found[0], name, f)
 	}
-	p.second(found[0], name, f)
 }
 
 // second takes the other word of an option that takes two.
@@ -227,6 +247,16 @@ func (p *parser) lookup(name string) []*option {
 func (p *parser) give(o *option, text string, at *shparse.Field, value shparse.Field, hasValue, peek bool) {
 	g := given{option: o, text: text, at: at}
 	switch {
+	case o.role.kind == roleRest:
+		end := slices.IndexFunc(p.args, func(f shparse.Field) bool { return isExactly(f, ";") })
+		if end < 0 {
+			end = len(p.args)
+		}
+		if hasValue {
+			g.rest = append(g.rest, value)
+		}
+		g.rest = append(g.rest, p.args[:end]...)
+		p.args = p.args[min(end+1, len(p.args)):]
 	case hasValue:
 		g.value, g.hasVal = value, true
 	case takesWord(o) && len(p.args) > 0:
@@ -236,6 +266,9 @@ func (p *parser) give(o *option, text string, at *shparse.Field, value shparse.F
 		}
 	}
 	p.call.options = append(p.call.options, g)
+	if o.ends {
+		p.rest()
+	}
 }
 
 func cutIf(f shparse.Field, n int, ok bool) shparse.Field {
@@ -265,7 +298,11 @@ func (p *parser) bundle(f shparse.Field, rest shparse.Value) {
 		p.give(p.fact.options[text], text, &f, shparse.Field{}, false, false)
 		return
 	}
-	for {
+	if o, name, n := p.single(f.Prefix()); o != nil {
+		p.give(o, name, &f, cutField(f, n), true, false)
+		return
+	}
+	for strange := false; ; {
 		prefix := rest.Prefix()
 		if prefix == "" {
 			if _, known := rest.Known(); !known {
@@ -282,10 +319,11 @@ func (p *parser) bundle(f shparse.Field, rest shparse.Value) {
 		case o == nil:
 			g := given{text: letter, at: &f}
 			p.call.unknown = append(p.call.unknown, g)
+			strange = true // what follows may be its value, and then takes no word
 		case o.role.kind == roleFlag || o.role.kind == roleAsks:
 			p.give(o, letter, &f, shparse.Field{}, false, false)
 		case empty:
-			p.give(o, letter, &f, shparse.Field{}, false, false)
+			p.give(o, letter, &f, shparse.Field{}, false, strange)
 			return
 		default:
 			value := f
@@ -294,6 +332,20 @@ func (p *parser) bundle(f shparse.Field, rest shparse.Value) {
 			return
 		}
 	}
+}
+
+// single finds -name=value, and -name:value of an option "-name:", and returns
+// where the value begins.
+func (p *parser) single(prefix string) (o *option, name string, value int) {
+	i := strings.IndexAny(prefix, "=:")
+	if i < 3 {
+		return nil, "", 0
+	}
+	name = prefix[:i]
+	if prefix[i] == ':' {
+		name = prefix[:i+1]
+	}
+	return p.fact.options[name], name, i + 1
 }
 
 func isNumber(v shparse.Value) bool {

@@ -12,8 +12,9 @@ import (
 func sorter(t *testing.T, syntax string) *fact {
 	t.Helper()
 	f := &fact{Names: []string{"x"}, Syntax: syntax, Flags: "-a/--all -b --brief -#",
-		Options:  map[string]string{"-o/--output": "write", "-n/--number": "value", "-i/--in-place": "value?", "--outer": "value", "-long": "value", "--two": "value+read"},
-		Operands: []string{"read..."}, Allow: []string{"x"}}
+		Options: map[string]string{"-o/--output": "write", "-n/--number": "value", "-i/--in-place": "value?", "--outer": "value", "-long": "value", "--two": "value+read",
+			"+": "value", "-agent:": "value", "--end": "value", "--rest": "rest"},
+		Response: "read", Ends: "--end", Operands: []string{"read..."}, Allow: []string{"x"}}
 	if err := f.index(map[string]*fact{}); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,16 @@ func TestOptions(t *testing.T) {
 		{"", "--output file x", "output=file", "x", ""},
 		{"", "--outp=file", "output=file", "", ""},
 		{"", "--out=file x", "outer=file output=file", "x", ""},
-		{"", "--out file x", "outer=file output=file", "x", ""},
+		{"", "--out file x", "outer=file output=file", "file x", ""},
+		{"", "--outp -a x", "output=-a all", "x", ""},
+		{"", "-zo -a x", "output=-a all", "x", "-z"},
+		{"", "+b x", "+=b", "x", ""},
+		{"", "-long=y x", "long=y", "x", ""},
+		{"", "-agent:y x", "agent:=y", "x", ""},
+		{"", "@file x", "@=file", "x", ""},
+		{"", "@ x", "", "@ x", ""},
+		{"", "--end v -a x", "end=v", "-a x", ""},
+		{"", "-a --rest ls -b ; x", "all rest", "x", ""},
 		{"", "--a", "all", "", ""},
 		{"", "-- -a x", "", "-a x", ""},
 		{"", "-i x", "in-place", "x", ""},

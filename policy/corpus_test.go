@@ -47,6 +47,18 @@ func readCorpus(t testing.TB, file string) (rows []corpusRow) {
 	return rows
 }
 
+// projects are directories that rows start in, by what fills them. Nothing is
+// run there, so that rows share them.
+type projects map[string]string
+
+func (p projects) of(t testing.TB, row corpusRow) string {
+	t.Helper()
+	if p[row.Setup.Sh] == "" {
+		p[row.Setup.Sh] = corpusProject(t, row)
+	}
+	return p[row.Setup.Sh]
+}
+
 // corpusProject makes the directory that a row starts in.
 func corpusProject(t testing.TB, row corpusRow) string {
 	t.Helper()
@@ -66,18 +78,25 @@ func corpusProject(t testing.TB, row corpusRow) string {
 	return dir
 }
 
-// The decisions on a corpus of inputs that fooled other systems, or that they
-// refused without need. PINFOLD_CORPUS names another file of the same form.
+// corpora are inputs that fooled other systems, or that they refused without
+// need, and further ones of the same kinds.
+var corpora = []string{"../testdata/corpus/policy.jsonl", "../testdata/corpus/more.jsonl"}
+
+// The decisions on the corpora. PINFOLD_CORPUS names another file of the same
+// form.
 func TestCorpus(t *testing.T) {
-	file := os.Getenv("PINFOLD_CORPUS")
-	if file == "" {
-		file = "../testdata/corpus/policy.jsonl"
+	files := corpora
+	if file := os.Getenv("PINFOLD_CORPUS"); file != "" {
+		files = []string{file}
 	}
 	p := builtin(t)
-	rows := readCorpus(t, file)
-	firm, judgement := 0, 0
+	var rows []corpusRow
+	for _, file := range files {
+		rows = append(rows, readCorpus(t, file)...)
+	}
+	firm, judgement, at := 0, 0, projects{}
 	for _, row := range rows {
-		verdict, reasons := corpusVerdict(t, p, row)
+		verdict, reasons := corpusVerdict(t, p, row, at.of(t, row))
 		if (verdict == policy.Allow) == (row.Expect == "must_allow") {
 			continue
 		}
@@ -92,7 +111,7 @@ func TestCorpus(t *testing.T) {
 	t.Logf("corpus: %d rows, %d firm wrong, %d judgement wrong", len(rows), firm, judgement)
 }
 
-func corpusVerdict(t testing.TB, p *policy.Policy, row corpusRow) (policy.Verdict, string) {
+func corpusVerdict(t testing.TB, p *policy.Policy, row corpusRow, project string) (policy.Verdict, string) {
 	s, err := shparse.Parse(row.Command)
 	if err != nil {
 		return policy.Deny, err.Error()
@@ -101,7 +120,7 @@ func corpusVerdict(t testing.TB, p *policy.Policy, row corpusRow) (policy.Verdic
 	if err != nil {
 		t.Fatalf("%s: %v", row.ID, err)
 	}
-	d := p.Decide(s, policytest.Env(corpusProject(t, row)))
+	d := p.Decide(s, policytest.Env(project))
 	var reasons []string
 	for _, r := range d.Reasons {
 		if r.Verdict == d.Verdict {

@@ -20,6 +20,7 @@ type execution struct {
 	at     where
 	known  bool // the fact is about this very program
 	inside bool // it is a program in the project
+	spared bool // by its options neither the fact's changes nor its ask hold
 
 	replaced []string // asking that does not apply to it
 	record   bool     // keep what it does
@@ -29,8 +30,14 @@ type execution struct {
 // effects judges everything that the command does by its fact.
 func (x *execution) effects() {
 	f := x.call.fact
-	if f.Ask != "" {
+	roles := x.roles()
+	if f.Ask != "" && !x.spared {
 		x.askedAll(f.Ask)
+	}
+	if f.stdin.kind != "" && x.stdin.Kind == shparse.Document {
+		text := x.argv[0]
+		text.Value = x.stdin.Text
+		x.role(f.stdin, text, 0)
 	}
 	if x.call.path[len(x.call.path)-1] == "?" {
 		x.asked("a subcommand that is not known", x.at)
@@ -47,7 +54,7 @@ func (x *execution) effects() {
 	case "pairs":
 		x.pairs()
 	default:
-		x.operandEffects()
+		x.operandEffects(roles)
 	}
 }
 
@@ -61,7 +68,9 @@ func (j *judge) allow(base, name string, x *execution) {
 		return
 	}
 	for _, place := range f.Changes {
-		j.changes(place, x.at)
+		if !x.spared {
+			j.changes(place, x.at)
+		}
 	}
 	if f.Builtin && !x.in.external {
 		return
@@ -112,6 +121,8 @@ func (x *execution) optionEffects() {
 		case r.kind == roleFlag, r.kind == roleEnter:
 		case r.kind == roleAsks, r.kind == roleAsk:
 			x.asked(g.text+" "+r.detail, x.span(*g.at))
+		case r.kind == roleRest:
+			x.restCommand(g)
 		case g.hasVal:
 			x.role(r, g.value, 0)
 		}
@@ -197,6 +208,7 @@ func (x *execution) roles() []role {
 		for _, place := range w.Changes {
 			x.judge.changes(place, x.at)
 		}
+		x.spared = x.spared || w.Spares
 		if w.Operands != nil && !replaced {
 			roles, replaced = w.operands, true
 		}
@@ -206,13 +218,12 @@ func (x *execution) roles() []role {
 
 // operandEffects judges the operands by their roles. Words that a pattern
 // found and that begin with a dash are options that nobody wrote.
-func (x *execution) operandEffects() {
+func (x *execution) operandEffects(roles []role) {
 	for _, f := range x.argv[1:] {
 		if f.Listed && strings.HasPrefix(f.Prefix(), "-") {
 			x.judge.effect(x, &effect{kind: effectOption, detail: "a file name that is read as an option: " + f.String(), at: x.span(f)})
 		}
 	}
-	roles := x.roles()
 	for i, f := range x.call.operands {
 		r, ok := roleOf(roles, i, len(x.call.operands))
 		if !ok {
@@ -248,6 +259,9 @@ func (x *execution) missingOperands(roles []role) {
 
 // role judges one operand, or the value of one option.
 func (x *execution) role(r role, f shparse.Field, index int) {
+	if holdsOne(f.Literal(), r.not) {
+		x.asked(r.why, x.span(f))
+	}
 	switch r.kind {
 	case roleRead, roleEnter:
 		if isExactly(f, "-") && r.kind == roleRead {
@@ -271,6 +285,9 @@ func (x *execution) role(r role, f shparse.Field, index int) {
 		if worldWritable(f) {
 			x.judge.effect(x, &effect{kind: effectModes, detail: f.String(), at: x.span(f)})
 		}
+		if setsIdentity(f) {
+			x.asked("lets a program run as its owner or group", x.span(f))
+		}
 	case roleProgram:
 		x.program(f)
 	case roleSplit:
@@ -287,6 +304,16 @@ func (x *execution) role(r role, f shparse.Field, index int) {
 		if !x.remote(f) {
 			x.writes(f, inParent, effectWrites)
 		}
+	case roleMaybe:
+		if looksLikePath(f) {
+			x.paths(f, effectReads)
+		}
+	case rolePaths:
+		x.eachPath(f)
+	case roleKeyed:
+		if i := strings.IndexAny(f.Prefix(), "=:"); i >= 0 && looksLikePath(cutField(f, i+1)) {
+			x.writes(cutField(f, i+1), inParent, effectWrites)
+		}
 	case rolePlus:
 		if !strings.HasPrefix(f.Prefix(), "+") {
 			x.asked(r.detail, x.span(f))
@@ -296,6 +323,29 @@ func (x *execution) role(r role, f shparse.Field, index int) {
 	case roleModule:
 		x.module(f)
 	}
+}
+
+// eachPath judges paths that are joined by colons, as far as they are known.
+func (x *execution) eachPath(f shparse.Field) {
+	if _, known := f.Known(); !known {
+		x.paths(f, effectReads)
+		return
+	}
+	for _, part := range strings.Split(f.Literal(), ":") {
+		one := f
+		one.Value = shparse.Text(part)
+		x.paths(one, effectReads)
+	}
+}
+
+// holdsOne reports whether the text holds one of the others, in any case of
+// letters and however it is spaced.
+func holdsOne(text string, others []string) bool {
+	if len(others) == 0 {
+		return false
+	}
+	text = strings.ToLower(strings.Join(strings.Fields(text), ""))
+	return slices.ContainsFunc(others, func(s string) bool { return strings.Contains(text, s) })
 }
 
 // remote judges host:path and URLs as the network, and reports whether the
@@ -310,12 +360,24 @@ func (x *execution) remote(f shparse.Field) bool {
 	return true
 }
 
-// module notes how long a Python module may take.
+// module judges what a Python module does with the words that follow it: by its
+// own fact, or by that of the command of the same name. Whether Python may run
+// is settled.
 func (x *execution) module(f shparse.Field) {
 	name, known := f.Known()
-	if fact := x.judge.policy.facts[name]; known && fact != nil && fact.Slow || name == "unittest" {
-		x.judge.slow = true
+	fact := x.judge.policy.facts[modulePrefix+name]
+	if fact == nil {
+		fact = x.judge.policy.facts[name]
 	}
+	if !known || f.Many || fact == nil || x.in.depth >= maxDepth {
+		return
+	}
+	run := &execution{judge: x.judge, base: name, argv: append([]shparse.Field{f}, x.call.operands...), dirs: x.dirs,
+		stdin: x.stdin, in: x.in, at: x.span(f), known: true}
+	run.in.depth++
+	run.call = readArgs(&run.words, fact, x.call.operands)
+	run.effects()
+	x.judge.slow = x.judge.slow || fact.Slow
 }
 
 // worldWritable reports whether a mode lets everybody write, or may.
@@ -345,6 +407,24 @@ func worldWritable(f shparse.Field) bool {
 	return false
 }
 
+// setsIdentity reports whether a mode sets the bits by which programs run as
+// their owner or group.
+func setsIdentity(f shparse.Field) bool {
+	text, known := f.Known()
+	if !known {
+		return false
+	}
+	if octal := strings.TrimLeft(text, "+=0"); octal != "" && strings.Trim(octal, "01234567") == "" {
+		return len(octal) > 3 && octal[len(octal)-4] != '1'
+	}
+	for _, clause := range strings.Split(text, ",") {
+		if i := strings.IndexAny(clause, "+="); i >= 0 && strings.Contains(clause[i:], "s") {
+			return true
+		}
+	}
+	return false
+}
+
 // grantsWrite reports whether "+rw-x" and the like add the right to write.
 func grantsWrite(ops string) bool {
 	op := byte('+')
@@ -362,12 +442,10 @@ func grantsWrite(ops string) bool {
 }
 
 // toolVariables of make name programs, or are read as shell text or makefiles.
+// Those that builds read from the environment, too, are facts.
 var toolVariables = map[string]bool{
-	"SHELL": true, "CC": true, "CXX": true, "CPP": true, "LD": true, "AR": true, "AS": true, "FC": true, "RM": true,
-	"LEX": true, "YACC": true, "MAKE": true, "MAKEFLAGS": true, "MFLAGS": true, "GNUMAKEFLAGS": true, "MAKEFILES": true,
-	"INSTALL": true, "RANLIB": true, "STRIP": true, "OBJCOPY": true, "PATH": true, "LD_PRELOAD": true,
-	"GO": true, "PYTHON": true, "NODE": true, "NPM": true, "MAKEINFO": true, "TEX": true, "WEAVE": true, "CTANGLE": true,
-	".SHELLFLAGS": true, "CROSS_COMPILE": true, "PKG_CONFIG": true, "CMAKE": true, "DOCKER": true, "CO": true, "GET": true,
+	"SHELL": true, ".SHELLFLAGS": true, "RM": true, "MAKE": true, "MAKEFLAGS": true, "MFLAGS": true, "GNUMAKEFLAGS": true, "MAKEFILES": true,
+	"INSTALL": true, "PATH": true, "TEX": true, "WEAVE": true, "CTANGLE": true, "CROSS_COMPILE": true, "DOCKER": true, "CO": true, "GET": true,
 }
 
 // makeVariable judges a target of make, or a variable that is set for it.
@@ -376,12 +454,14 @@ func (x *execution) makeVariable(f shparse.Field) {
 	name, value, isVar := strings.Cut(text, "=")
 	name = strings.TrimRight(name, ":+?! ")
 	switch {
-	case strings.ContainsAny(text, "$`"):
+	case strings.ContainsAny(text, "$`") || isVar && strings.HasSuffix(strings.SplitN(text, "=", 2)[0], "!"):
 		x.asked("a variable of make that holds code", x.span(f))
 	case !isVar:
 		if looksLikePath(f) {
 			x.paths(f, effectReads)
 		}
+	case x.judge.policy.variables.program(name) && strings.Contains(f.Prefix(), "="):
+		x.judge.tool(name, cutField(f, strings.IndexByte(text, '=')+1).Value, x.dirs, x.in, x.span(f))
 	case toolVariables[name] || strings.HasPrefix(name, "LD_"):
 		x.asked("a variable of make that names a program: "+name, x.span(f))
 	case strings.ContainsAny(value, ";|&<>\n"):

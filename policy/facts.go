@@ -33,7 +33,11 @@ type fact struct {
 	Ask      string            `toml:"ask"`      // why it is always asked about
 	Changes  []string          `toml:"changes"`  // places in the project that it writes besides its operands
 	Approved []string          `toml:"approved"` // places that it writes when what was asked about is approved
-	Sub      map[string]*fact  `toml:"sub"`      // subcommands; the first operand chooses
+	Response string            `toml:"response"` // role of FILE in a word @FILE, which holds more arguments: "read" or "list"
+	Stdin    string            `toml:"stdin"`    // role of the text that it gets as its standard input, where that is known
+	Ends     string            `toml:"ends"`     // options after whose value all words are operands
+	Runner   bool              `toml:"runner"`   // what it runs are programs of the project's own environment
+	Sub      map[string]*fact  `toml:"sub"`      // subcommands, names of the same joined by "/"; the first operand chooses
 	Bare     string            `toml:"bare"`     // the subcommand that stands for none
 	Allow    []string          `toml:"allow"`    // examples that are allowed when the command is
 	Refuse   []string          `toml:"refuse"`   // examples that are not, even then
@@ -44,15 +48,17 @@ type fact struct {
 	options  map[string]*option
 	longs    []string // long names, sorted
 	operands []role
+	stdin    role
 }
 
-// A when replaces the roles of the operands when one of the options is given.
+// A when changes the fact when one of the options is given.
 type when struct {
 	Options  []string `toml:"options"`
-	Operands []string `toml:"operands"`
-	Changes  []string `toml:"changes"`
-	Least    int      `toml:"least"` // only with at least so many operands
+	Least    int      `toml:"least"`    // only with at least so many operands
+	Operands []string `toml:"operands"` // instead of the fact's
+	Changes  []string `toml:"changes"`  // besides the fact's
 	Ask      string   `toml:"ask"`
+	Spares   bool     `toml:"spares"` // then neither the fact's changes nor its ask hold
 
 	operands []role
 }
@@ -61,15 +67,18 @@ type when struct {
 type option struct {
 	name string // the longest spelling without dashes
 	role role
+	ends bool // the words after its value are operands
 }
 
 // A role says what an operand or the value of an option is to the command.
 type role struct {
 	kind   roleKind
-	detail string // of ask: why; of code: the language
-	many   bool   // of an operand: repeats
-	glued  bool   // of an option: the value is optional, and never a word of its own
-	second *role  // of an option: a second word that it takes
+	detail string   // of ask: why; of code: the language
+	many   bool     // of an operand: repeats
+	glued  bool     // of an option: the value is optional, and never a word of its own
+	second *role    // of an option: a second word that it takes
+	not    []string // a value with one of these in it must be asked about
+	why    string   // then: why
 }
 
 type roleKind string
@@ -89,6 +98,10 @@ const (
 	roleMode    roleKind = "mode"    // permissions
 	roleProgram roleKind = "program" // the name of a program that is run
 	roleCommand roleKind = "command" // the words of a command
+	roleRest    roleKind = "rest"    // of an option: all words that follow, up to ";", are a command
+	roleMaybe   roleKind = "maybe"   // plain text, or a path that is read when it is spelled as one that leads elsewhere
+	rolePaths   roleKind = "paths"   // paths that are read, joined by ":"
+	roleKeyed   roleKind = "keyed"   // KEY=PATH or KEY:PATH, where PATH may be written; or plain text
 	roleCode    roleKind = "code"    // text in the language of the detail
 	roleSplit   roleKind = "split"   // text that is split into the words of a command
 	roleAssigns roleKind = "assigns" // NAME=VALUE, as many as there are
@@ -106,14 +119,14 @@ var roleKinds = func() map[roleKind]bool {
 	m := map[roleKind]bool{}
 	for _, k := range []roleKind{roleFlag, roleAsks, roleAsk, roleValue, roleRead, roleList, roleWrite, roleReplace,
 		roleDelete, roleMove, roleEnter, roleMode, roleProgram, roleCommand, roleCode, roleSplit, roleAssigns,
-		roleModule, roleHost, roleRemote, roleReplStr, roleMakeVar, roleURL, rolePlus, roleSink} {
+		roleModule, roleHost, roleRemote, roleReplStr, roleMakeVar, roleURL, rolePlus, roleSink, roleRest, roleKeyed, rolePaths, roleMaybe} {
 		m[k] = true
 	}
 	return m
 }()
 
 // languages are the details of roleCode, and who reads them.
-var languages = map[string]bool{"sh": true, "bash": true, "sed": true, "awk": true, "opaque": true}
+var languages = map[string]bool{"sh": true, "bash": true, "sed": true, "awk": true, "sqlite": true, "opaque": true}
 
 // syntaxes are the ways in which arguments are read.
 var syntaxes = map[string]bool{
@@ -131,10 +144,12 @@ var syntaxes = map[string]bool{
 // A factFile is one file under facts/.
 type factFile struct {
 	Command  []*fact        `toml:"command"`
+	Module   []*fact        `toml:"module"` // of Python, that are run by -m
 	Variable []variableFact `toml:"variable"`
 }
 
-// loadFacts reads the fact files and indexes them by command name.
+// loadFacts reads the fact files. Commands are indexed by their names, modules
+// by "-m " and theirs.
 func loadFacts(files fs.FS) (commands map[string]*fact, variables []variableFact, err error) {
 	names, err := fs.Glob(files, "facts/*.toml")
 	if err != nil {
@@ -150,7 +165,12 @@ func loadFacts(files fs.FS) (commands map[string]*fact, variables []variableFact
 		if err := decodeStrict(name, string(text), &file); err != nil {
 			return nil, nil, err
 		}
-		for _, f := range file.Command {
+		for _, f := range file.Module {
+			for i := range f.Names {
+				f.Names[i] = modulePrefix + f.Names[i]
+			}
+		}
+		for _, f := range append(file.Command, file.Module...) {
 			f.group = strings.TrimSuffix(path.Base(name), ".toml")
 			if err := f.index(commands); err != nil {
 				return nil, nil, fmt.Errorf("%s: %w", name, err)
@@ -160,6 +180,10 @@ func loadFacts(files fs.FS) (commands map[string]*fact, variables []variableFact
 	}
 	return commands, variables, nil
 }
+
+// modulePrefix stands before the names of modules, so that they are none of
+// commands.
+const modulePrefix = "-m "
 
 // decodeStrict reads TOML and refuses keys that mean nothing.
 func decodeStrict(name, text string, into any) error {
@@ -218,6 +242,23 @@ func (f *fact) compile(path string, parent *fact) (err error) {
 		}
 	}
 	sort.Strings(f.longs)
+	for _, spelling := range strings.Fields(f.Ends) {
+		if o := f.options[spelling]; o != nil {
+			o.ends = true
+		} else {
+			return fmt.Errorf("%s: ends names no option: %q", path, spelling)
+		}
+	}
+	switch f.Response {
+	case "", string(roleRead), string(roleList):
+	default:
+		return fmt.Errorf("%s: response: unknown role %q: want read or list", path, f.Response)
+	}
+	if f.Stdin != "" {
+		if f.stdin, err = parseRole(f.Stdin); err != nil {
+			return fmt.Errorf("%s: stdin: %w", path, err)
+		}
+	}
 	if f.operands, err = parseRoles(f.Operands); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -227,9 +268,13 @@ func (f *fact) compile(path string, parent *fact) (err error) {
 			return fmt.Errorf("%s: when: %w", path, err)
 		}
 	}
-	for name, sub := range f.Sub {
+	subs := map[string]*fact{}
+	for names, sub := range f.Sub {
 		if sub.Syntax == "" {
 			sub.Syntax = f.Syntax
+		}
+		if sub.Response == "" {
+			sub.Response = f.Response
 		}
 		if sub.Starts == nil {
 			sub.Starts = f.Starts
@@ -239,10 +284,17 @@ func (f *fact) compile(path string, parent *fact) (err error) {
 		}
 		sub.Opaque = sub.Opaque || f.Opaque
 		sub.Slow = sub.Slow || f.Slow
-		if err := sub.compile(path+" "+name, f); err != nil {
+		if err := sub.compile(path+" "+names, f); err != nil {
 			return err
 		}
+		for _, name := range strings.Split(names, "/") {
+			if subs[name] != nil {
+				return fmt.Errorf("%s: %s: described twice", path, name)
+			}
+			subs[name] = sub
+		}
 	}
+	f.Sub = subs
 	if f.Bare != "" && f.Sub[f.Bare] == nil {
 		return fmt.Errorf("%s: bare names no subcommand: %q", path, f.Bare)
 	}
@@ -262,18 +314,30 @@ func (f *fact) add(spellings string, r role) {
 func parseRoles(texts []string) ([]role, error) {
 	out := make([]role, 0, len(texts))
 	for _, text := range texts {
-		r, err := parseRole(strings.TrimSuffix(text, "..."))
+		plain, limit, _ := strings.Cut(text, ";")
+		many := strings.HasSuffix(plain, "...")
+		r, err := parseRole(strings.TrimSuffix(plain, "...") + text[len(plain):len(text)-len(limit)] + limit)
 		if err != nil {
 			return nil, err
 		}
-		r.many = strings.HasSuffix(text, "...")
+		r.many = many
 		out = append(out, r)
 	}
 	return out, nil
 }
 
-// parseRole reads "kind", "kind?", "kind:detail" or "kind+kind".
+// parseRole reads "kind", "kind?", "kind:detail" or "kind+kind", and after it
+// perhaps "; not TEXT TEXT: reason".
 func parseRole(text string) (role, error) {
+	if plain, limit, limited := strings.Cut(text, "; not "); limited {
+		r, err := parseRole(plain)
+		texts, why, _ := strings.Cut(limit, ": ")
+		r.not, r.why = strings.Fields(texts), why
+		if err == nil && (len(r.not) == 0 || why == "") {
+			err = fmt.Errorf("role %q needs texts and a reason", text)
+		}
+		return r, err
+	}
 	if first, second, two := strings.Cut(text, "+"); two && roleKinds[roleKind(first)] {
 		r, err := parseRole(first)
 		if err != nil {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -20,6 +21,7 @@ func TestFactsAreMany(t *testing.T) {
 	for name, f := range p.facts {
 		first := name == f.Names[0]
 		switch {
+		case strings.HasPrefix(name, modulePrefix):
 		case f.Builtin:
 			builtins++
 		case f.onlyAsks():
@@ -58,7 +60,7 @@ func (f *fact) subcommands() int {
 func (p *Policy) MustBeSampled() []string {
 	var names []string
 	for name, f := range p.facts {
-		if name == f.Names[0] && !f.Builtin && !f.Opaque && f.Ask == "" {
+		if name == f.Names[0] && !f.Builtin && !f.Opaque && f.Ask == "" && !strings.HasPrefix(name, modulePrefix) {
 			names = append(names, name)
 		}
 	}

@@ -76,6 +76,8 @@ type judge struct {
 // A scope says how a command came to be run.
 type scope struct {
 	external bool // by another program: what bash has built in is a program then
+	opaque   bool // by one that may run anything in the project: opaque commands need no rule of their own
+	local    bool // from the project's own environment: so names that are not known are of the project
 	depth    int
 }
 
@@ -139,6 +141,7 @@ func (j *judge) run(argv []shparse.Field, dirs []string, stdin shparse.Input, in
 	base, real, inside := j.resolve(name, dirs)
 	f := j.policy.facts[base]
 	described := f != nil && real
+	inside = inside || in.local && !described && !strings.Contains(name, "/")
 	if !described {
 		f = &fact{path: base, root: []string{base}, Loose: true, Opaque: true, operands: []role{{kind: roleValue, many: true}}}
 	}
@@ -208,7 +211,7 @@ func (j *judge) verdicts(x *execution, base, name string) {
 	r := j.policy.defaults.of(x)
 	switch {
 	case r != nil:
-	case general || j.policy.fallback == nil:
+	case general || j.policy.fallback == nil || x.in.opaque && x.call.fact.Opaque && x.kind() == "*":
 		return
 	default:
 		r = j.policy.fallback
@@ -298,6 +301,9 @@ func (j *judge) unread(at where) {
 
 // assign judges a variable that gets a value.
 func (j *judge) assign(a *shparse.Assign) {
+	if text := a.Value.Literal(); strings.Contains(text, "$(") && makeReads(a) {
+		j.effect(nil, &effect{kind: effectSteers, detail: a.Name + " holds code of make", at: where{a.Offset, a.End}})
+	}
 	f := j.policy.variables.find(a.Name)
 	if f == nil || f.Role == "plain" {
 		return
@@ -310,14 +316,58 @@ func (j *judge) assign(a *shparse.Assign) {
 		j.effect(nil, &effect{kind: effectSteers, detail: a.Name + " " + f.Reason, at: span})
 		return
 	}
+	if f.Role == "program" {
+		if a.Command == "" && !a.Local { // a variable of the shell, so far
+			return
+		}
+		j.tool(a.Name, a.Value, nil, scope{}, span)
+		return
+	}
 	text, known := a.Value.Known()
 	if !known {
 		return
 	}
+	kind := effectReads
+	if f.Role == "target" {
+		kind = effectWrites
+	}
 	for _, part := range strings.Split(text, ":") {
 		loc := j.locatePath(part, j.env.Project)
-		j.effect(nil, &effect{kind: effectReads, place: loc.place, detail: part, at: span})
+		j.effect(nil, &effect{kind: kind, place: loc.place, detail: part, at: span})
 	}
+}
+
+// tool judges a variable that names a program which builds run, with arguments
+// that they choose.
+func (j *judge) tool(name string, v shparse.Value, dirs []string, in scope, at where) {
+	text, known := v.Known()
+	words := strings.Fields(text)
+	switch {
+	case known && len(words) == 0:
+		return
+	case !known, strings.ContainsAny(text, "$`\"'\\;|&<>()#\n"), strings.Contains(words[0], "/") && !j.isSystem(words[0]):
+		j.effect(nil, &effect{kind: effectSteers, detail: name + " names a program", at: at})
+		return
+	}
+	argv := make([]shparse.Field, 0, len(words)+1)
+	for _, word := range words {
+		argv = append(argv, shparse.Field{Value: shparse.Text(word), Offset: at.offset, End: at.end})
+	}
+	argv = append(argv, shparse.Field{Value: shparse.Unknown(shparse.Any), Many: true, Offset: at.offset, End: at.end})
+	in.depth, in.external, in.opaque = in.depth+1, true, true
+	j.run(argv, dirs, shparse.Input{Kind: shparse.Piped}, in)
+}
+
+// makeReads reports whether make may get the variable, which it expands: it is
+// set for make, or for whatever comes.
+func makeReads(a *shparse.Assign) bool {
+	switch a.Command {
+	case "make", "gmake":
+		return true
+	case "export", "declare", "typeset", "env":
+		return strings.Contains(a.Value.Literal(), "$(shell")
+	}
+	return false
 }
 
 // shellPath judges a path that the shell itself uses.

@@ -261,3 +261,31 @@ func (s *sedReader) substitute() bool {
 		}
 	}
 }
+
+// sqlitePrints are the commands of sqlite3 that print or set how it prints.
+var sqlitePrints = map[string]bool{
+	".tables": true, ".schema": true, ".fullschema": true, ".indexes": true, ".indices": true, ".databases": true, ".dbinfo": true, ".dump": true,
+	".headers": true, ".header": true, ".mode": true, ".width": true, ".separator": true, ".nullvalue": true, ".echo": true, ".print": true,
+	".show": true, ".stats": true, ".timer": true, ".explain": true, ".eqp": true, ".changes": true, ".bail": true, ".lint": true, ".limit": true,
+	".timeout": true, ".parameter": true, ".version": true, ".help": true, ".quit": true, ".exit": true, ".sha3sum": true, ".scanstats": true,
+}
+
+// sqliteLeaves are the words of SQL that reach other files or load programs.
+var sqliteLeaves = map[string]bool{"attach": true, "vacuum": true, "readfile": true, "writefile": true, "load_extension": true, "edit": true,
+	"fts3_tokenizer": true, "fsdir": true}
+
+// sqlite judges SQL with the commands of sqlite3, which stand on lines of their
+// own and may be abbreviated.
+func (x *execution) sqlite(text string, f shparse.Field) {
+	for _, line := range strings.Split(text, "\n") {
+		words := strings.Fields(line)
+		if len(words) > 0 && words[0][0] == '.' && !sqlitePrints[strings.ToLower(words[0])] {
+			x.asked("a command of sqlite3 that may run programs, or read or write other files: "+words[0], x.span(f))
+		}
+	}
+	for _, word := range strings.FieldsFunc(strings.ToLower(text), func(c rune) bool { return c >= 0x80 || !isWordByte(byte(c)) || c == '.' }) {
+		if sqliteLeaves[word] {
+			x.asked("SQL that may reach other files or load programs: "+word, x.span(f))
+		}
+	}
+}

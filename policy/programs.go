@@ -67,6 +67,12 @@ func (j *judge) resolve(name string, dirs []string) (base string, real, inside b
 	return base, p.real != "" && !p.inside, p.inside
 }
 
+// isSystem reports whether the path names a program of the system.
+func (j *judge) isSystem(name string) bool {
+	_, real, _ := j.resolve(name, nil)
+	return real
+}
+
 // systemDirs are where programs lie that everybody names by their paths.
 var systemDirs = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"}
 

@@ -8,7 +8,7 @@ import (
 // A variableFact says what assigning an environment variable does.
 type variableFact struct {
 	Names  []string `toml:"names"` // exact, or ending in "*"
-	Role   string   `toml:"role"`  // "ask": steers other programs; "path": names places; "plain"
+	Role   string   `toml:"role"`  // "ask": steers other programs; "program": names one; "path": places that are read; "target": that are written; "plain"
 	Reason string   `toml:"reason"`
 }
 
@@ -24,9 +24,9 @@ func indexVariables(list []variableFact) (variableFacts, error) {
 	for i := range list {
 		f := &list[i]
 		switch f.Role {
-		case "ask", "path", "plain":
+		case "ask", "program", "path", "target", "plain":
 		default:
-			return v, fmt.Errorf("variable %v: unknown role %q: want ask, path or plain", f.Names, f.Role)
+			return v, fmt.Errorf("variable %v: unknown role %q: want ask, program, path, target or plain", f.Names, f.Role)
 		}
 		if f.Role == "ask" && f.Reason == "" {
 			return v, fmt.Errorf("variable %v: no reason", f.Names)
@@ -43,6 +43,12 @@ func indexVariables(list []variableFact) (variableFacts, error) {
 		}
 	}
 	return v, nil
+}
+
+// program reports whether the variable names a program.
+func (v *variableFacts) program(name string) bool {
+	f := v.find(name)
+	return f != nil && f.Role == "program"
 }
 
 // find returns the fact about the variable, or nil when it steers nothing.

@@ -12,6 +12,7 @@ func (x *execution) wrapped(argv []shparse.Field) {
 	in := x.in
 	in.depth++
 	in.external = in.external || !x.call.fact.Builtin || base == "exec"
+	in.opaque, in.local = in.opaque || x.call.fact.Opaque && x.call.fact.Runner, in.local || x.call.fact.Runner
 	stdin := x.stdin
 	if base == "xargs" {
 		argv = x.fromInput(argv)
@@ -21,6 +22,21 @@ func (x *execution) wrapped(argv []shparse.Field) {
 		return
 	}
 	x.judge.run(argv, x.dirs, stdin, in)
+}
+
+// restCommand judges the command that an option ends with. What stands for a
+// file in it, or is added to it, is not known.
+func (x *execution) restCommand(g given) {
+	if len(g.rest) == 0 {
+		return
+	}
+	argv := replaced(g.rest, "{}", shparse.Unknown(shparse.Any))
+	more := argv[len(argv)-1]
+	more.Value, more.Many, more.Listed = shparse.Unknown(shparse.Any), true, false
+	in := x.in
+	in.depth, in.external = in.depth+1, true
+	in.opaque, in.local = in.opaque || x.call.fact.Opaque && x.call.fact.Runner, in.local || x.call.fact.Runner
+	x.judge.run(append(argv, more), x.dirs, shparse.Input{}, in)
 }
 
 // fromInput returns the command of xargs with what it reads: in the places of
@@ -71,7 +87,7 @@ func (x *execution) assignsThenCommand(operands []shparse.Field) {
 	for i, f := range operands {
 		name, _, found := strings.Cut(f.Prefix(), "=")
 		if found && !f.Many {
-			x.judge.assign(&shparse.Assign{Name: name, Value: f.Value.Cut(len(name) + 1), Offset: f.Offset, End: f.End})
+			x.judge.assign(&shparse.Assign{Name: name, Value: f.Value.Cut(len(name) + 1), Command: "env", Offset: f.Offset, End: f.End})
 			continue
 		}
 		x.wrapped(operands[i:])
@@ -138,6 +154,8 @@ func (x *execution) code(language string, f shparse.Field) {
 		x.sed(text, f)
 	case language == "awk":
 		x.awk(text, f)
+	case language == "sqlite":
+		x.sqlite(text, f)
 	}
 }
 
