@@ -66,6 +66,7 @@ type command struct {
 	bounds *Bounds
 	limits Limits
 	probes uint32
+	masked []string
 	output [2]*output   // of the second there is none when both are one
 	input  *input       // nil when there is none
 	total  atomic.Int64 // bytes of both streams
@@ -120,7 +121,7 @@ func (c *command) start() error {
 		return err
 	}
 	defer ruleset.Close()
-	c.probes = p.probes
+	c.probes, c.masked = p.probes, p.masked
 	fds, err := c.pipes()
 	defer func() { closeAll(fds) }()
 	if err != nil {
@@ -568,7 +569,7 @@ func (c *command) outcome(e ending) (Outcome, error) {
 	case c.stage == starting && c.ended == EndedItself, c.receipt.Seccomp == 0:
 		return Outcome{}, &Unavailable{Layer: "keeper", Err: errors.New("it ended before the command started")}
 	}
-	out := Outcome{Receipt: c.receipt, Usage: e.usage, Ended: c.ended}
+	out := Outcome{Receipt: c.receipt, Usage: e.usage, Ended: c.ended, Masked: c.masked}
 	if e.finished {
 		out.FinalDir, out.Outlived = c.relative(e.dir), e.outlived
 	}

@@ -37,6 +37,7 @@ type plan struct {
 	probes uint32   // what the probe has to find
 	close  []int    // descriptors opened for rules
 	config landlock.Config
+	masked []string // sockets and FIFOs of the project that are empty files inside
 }
 
 type lateFS struct {
@@ -84,6 +85,10 @@ func (s *session) newPlan(g policy.Grant) (*plan, error) {
 		return nil, err
 	}
 	if err := p.protect(s, g); err != nil {
+		p.free()
+		return nil, err
+	}
+	if err := p.mask(s); err != nil {
 		p.free()
 		return nil, err
 	}

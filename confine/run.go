@@ -69,8 +69,11 @@ type Outcome struct {
 	// known. Whoever uses it follows it anew.
 	FinalDir string
 	Outlived int // processes that were ended because they outlived the shell
-	Receipt  Receipt
-	Usage    Usage
+	// Masked are sockets and FIFOs of the project, by their project-relative
+	// paths, that the command found as empty files.
+	Masked  []string
+	Receipt Receipt
+	Usage   Usage
 }
 
 // Ended says who ended a command.

@@ -56,8 +56,9 @@ type session struct {
 	projectFD int   // one of fds
 
 	ns     [C.NS_COUNT]C.uint64_t // the keeper's namespaces
-	maps   [2][]string            // uid and gid map of its user namespace, as the kernel has them
-	slots  []byte                 // how runs ended, shared with the keeper
+	ends   projectEnds
+	maps   [2][]string // uid and gid map of its user namespace, as the kernel has them
+	slots  []byte      // how runs ended, shared with the keeper
 	spares chan *spare
 
 	mu     sync.Mutex

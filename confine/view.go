@@ -297,6 +297,9 @@ func (b *base) pinParents(project string) {
 	}
 }
 
+// emptyFile lies over what is to be read as empty.
+const emptyFile = "/.pinfold/empty"
+
 // canaries are what the probe tries, where only Landlock stands in the way. The
 // mount is read-only, so that no command can make them harder to reach for the
 // next; what is opened for writing is a device node, which a read-only mount
@@ -305,6 +308,7 @@ func (b *base) canaries() {
 	b.tmpfs("/.pinfold", "mode=0755,size=64k", 0)
 	b.do(op{kind: opFile, a: "/.pinfold/read", b: "canary\n", arg: 0o644})
 	b.do(op{kind: opFile, a: "/.pinfold/write", arg: 0o644})
+	b.do(op{kind: opFile, a: emptyFile, arg: 0o444})
 	b.do(op{kind: opFile, a: "/.pinfold/exec", b: "no program at all\n", arg: 0o755})
 	b.do(op{kind: opRebind, a: "/.pinfold/write", b: "/dev/zero", set: attrRO})
 	b.do(op{kind: opAttr, a: "/.pinfold", set: attrRO})
