@@ -78,6 +78,7 @@ install: build
 
 bench: build
 	$(GO) run ./cmd/pinfoldd/bench
+	$(GO) test -run "^$$" -bench . ./trace/redact
 
 # By verdict, rule and first word, under the default and under workspace.
 friction:
