@@ -39,6 +39,10 @@ type ExecRequest struct {
 	// Unattended says that nobody can approve: what would need approval is
 	// refused at once, with APPROVAL_REQUIRED, and not asked about.
 	Unattended bool `json:"unattended,omitempty"`
+	// ReadsOnly says that the command only reads, and has it held to that: it
+	// is denied when it writes in the project, and can write nothing there
+	// otherwise. Nothing is allowed by it that would not be without.
+	ReadsOnly bool `json:"reads_only,omitempty"`
 }
 
 // A CheckRequest asks how a command would be decided.
@@ -48,6 +52,8 @@ type CheckRequest struct {
 	Cwd     string `json:"cwd,omitempty"` // as in ExecRequest
 	// Explain asks for an explanation too.
 	Explain bool `json:"explain,omitempty"`
+	// ReadsOnly is as in ExecRequest.
+	ReadsOnly bool `json:"reads_only,omitempty"`
 }
 
 // ParseExec reads the body of an exec request. The error, if any, has code
@@ -62,6 +68,7 @@ func ParseExec(body []byte) (ExecRequest, *Error) {
 		intField("timeout_ms", 1, MaxTimeout.Milliseconds(), &r.TimeoutMS),
 		intField("output_limit", 0, MaxOutputLimit, &limit),
 		boolField("unattended", &r.Unattended),
+		boolField("reads_only", &r.ReadsOnly),
 	})
 	if problems != nil {
 		return ExecRequest{}, invalid(problems)
@@ -82,6 +89,7 @@ func ParseCheck(body []byte) (CheckRequest, *Error) {
 		stringField("command", true, &r.Command, checkCommand),
 		stringField("cwd", false, &r.Cwd, checkCwd),
 		boolField("explain", &r.Explain),
+		boolField("reads_only", &r.ReadsOnly),
 	})
 	if problems != nil {
 		return CheckRequest{}, invalid(problems)

@@ -157,6 +157,23 @@ func BenchmarkParseExec(b *testing.B) {
 	}
 }
 
+// The word that a command only reads is a field of both requests.
+func TestReadsOnlyField(t *testing.T) {
+	for value, want := range map[string]string{"true": "", "false": "", `"yes"`: "reads_only: must be true or false", "1": "reads_only: must be true or false"} {
+		body := []byte(`{"project":"/p","command":"ls","reads_only":` + value + `}`)
+		exec, err := ParseExec(body)
+		check, err2 := ParseCheck(body)
+		for _, err := range []*Error{err, err2} {
+			if want == "" && err != nil || want != "" && (err == nil || !slices.Equal(err.Fields, []string{want})) {
+				t.Errorf("%s: %v", value, err)
+			}
+		}
+		if isTrue := value == "true"; exec.ReadsOnly != isTrue || check.ReadsOnly != isTrue {
+			t.Errorf("%s: %+v, %+v", value, exec, check)
+		}
+	}
+}
+
 func TestParseCheckExplain(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false} {
 		r, err := ParseCheck([]byte(`{"project":"/p","command":"ls","explain":` + value + `}`))

@@ -154,13 +154,17 @@ func (s *seconds) Set(text string) error {
 }
 
 // where is what a command is asked about in.
-type where struct{ socket, project, cwd string }
+type where struct {
+	socket, project, cwd string
+	readsOnly            bool
+}
 
 // flags adds the flags that say where.
 func (w *where) flags(name string) *flag.FlagSet {
 	flags := newFlags(name, " 'command' | word...", &w.socket)
 	flags.StringVar(&w.project, "project", "", "the project's `directory` (default the git top-level, else the current directory)")
 	flags.StringVar(&w.cwd, "cwd", "", "start in this `directory`, relative to the project (default the current one, when it lies inside)")
+	flags.BoolVar(&w.readsOnly, "reads-only", false, "the command only reads: deny it when it writes in the project, and grant it nothing there")
 	return flags
 }
 

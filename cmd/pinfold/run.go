@@ -40,7 +40,7 @@ func run(args []string) int {
 		return exitFailed
 	}
 	ctx := cancelOnSignal()
-	req := api.ExecRequest{Project: w.project, Command: text, Cwd: w.cwd, TimeoutMS: timeout.d.Milliseconds(), Unattended: unattended}
+	req := api.ExecRequest{Project: w.project, Command: text, Cwd: w.cwd, ReadsOnly: w.readsOnly, TimeoutMS: timeout.d.Milliseconds(), Unattended: unattended}
 	if asJSON {
 		return runJSON(ctx, client, req)
 	}

@@ -33,7 +33,7 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request, p *peer) *failure
 		return f
 	}
 	defer sl.drop()
-	v := s.judge(r.Context(), question{s.users.caller(p), req.Project, req.Command, req.Cwd, req.Explain}, sl)
+	v := s.judge(r.Context(), question{s.users.caller(p), req.Project, req.Command, req.Cwd, req.Explain, req.ReadsOnly}, sl)
 	if v.err != nil {
 		return refuse(v.err)
 	}
@@ -65,7 +65,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 	}
 	defer sl.drop()
 	caller := s.users.caller(p)
-	q := question{caller: caller, project: req.Project, command: req.Command, cwd: req.Cwd}
+	q := question{caller: caller, project: req.Project, command: req.Command, cwd: req.Cwd, readsOnly: req.ReadsOnly}
 	v := s.judge(ctx, q, sl)
 	if v.err != nil && !v.isRefusal() {
 		return refuse(v.err)

@@ -16,7 +16,7 @@ import (
 type question struct {
 	caller                confine.Caller
 	project, command, cwd string
-	explain               bool
+	explain, readsOnly    bool
 }
 
 // A verdict is what came of a question. Where err is not nil, what comes after
@@ -135,7 +135,7 @@ func (s *Server) decide(v *verdict, q question, view confine.View) {
 	}
 	env := policy.Env{
 		Project: v.project, Dir: v.dir, Home: view.Home, Path: view.Path,
-		Readable: view.Readable, Writable: view.Writable, Files: t,
+		Readable: view.Readable, Writable: view.Writable, ReadsOnly: q.readsOnly, Files: t,
 	}
 	if q.explain {
 		e := rules.Examine(script, env)
