@@ -78,6 +78,21 @@ func (c *Client) Halt(ctx context.Context) error { return c.post(ctx, "/v1/halt"
 // Resume lets runs start again.
 func (c *Client) Resume(ctx context.Context) error { return c.post(ctx, "/v1/resume") }
 
+// A ReloadAnswer says which policy is in force after it was read again.
+type ReloadAnswer struct {
+	Success bool      `json:"success"`  // always true
+	Policy  string    `json:"policy"`   // hash of the policy in force
+	Changed bool      `json:"changed"`  // it is another one than before
+	LeftOut []LeftOut `json:"left_out"` // directories that no command sees as the policy says
+}
+
+// Reload has the daemon read the site's policy again. When it is wrong the
+// error, INVALID_ARGUMENTS, says where, and the old one stays in force.
+func (c *Client) Reload(ctx context.Context) (*ReloadAnswer, error) {
+	_, answer, err := get[ReloadAnswer](ctx, c, "POST", "/v1/reload", nil)
+	return answer, err
+}
+
 func (c *Client) post(ctx context.Context, target string) error {
 	_, _, err := get[struct{}](ctx, c, "POST", target, nil)
 	return err

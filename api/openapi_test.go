@@ -15,7 +15,7 @@ var described = []any{
 	ExecRequest{}, CheckRequest{}, Result{}, Encoding{}, Truncated{}, Decision{}, Reason{}, At{}, Grant{}, Net{}, Receipt{}, Limits{}, Usage{},
 	DecidedEvent{}, StartedEvent{}, OutputEvent{}, FinishedEvent{}, CheckAnswer{}, Status{}, Layer{}, TraceAnswer{}, ErrorAnswer{}, Error{},
 	ApprovalEvent{}, Approval{}, ApprovalCaller{}, Approver{}, ApprovalDecision{}, ApprovalAnswer{}, ApprovalList{},
-	Explanation{}, Part{}, Effect{}, PolicySummary{}, Rule{},
+	Explanation{}, Part{}, Effect{}, PolicySummary{}, Rule{}, LeftOut{}, ReloadAnswer{},
 }
 
 func TestOpenAPIDescribesTheTypes(t *testing.T) {

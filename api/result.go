@@ -187,6 +187,15 @@ type Status struct {
 	Sessions int     `json:"sessions"`  // keepers alive
 	Ready    bool    `json:"ready"`     // every layer is there
 	Layers   []Layer `json:"layers"`
+	// LeftOut lists directories that the site's policy shows to commands, and
+	// that the caller's do not see as it says.
+	LeftOut []LeftOut `json:"left_out"`
+}
+
+// LeftOut is a directory that commands do not see as the policy says.
+type LeftOut struct {
+	Path string `json:"path"`
+	Why  string `json:"why"` // lower case, no full stop
 }
 
 // A Layer is one part of the confinement and whether this machine has it.

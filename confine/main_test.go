@@ -366,6 +366,16 @@ func owner(st os.FileInfo) (uid, gid uint32) {
 
 func scan(s string, n *int) (int, error) { return fmt.Sscan(s, n) }
 
+func pathsOf(left []LeftOut) (paths []string) {
+	for _, l := range left {
+		if l.Why == "" {
+			continue
+		}
+		paths = append(paths, l.Path)
+	}
+	return paths
+}
+
 // TestSiteRoots: what the site shows besides can be read, or written too, and
 // nothing more; the next command after a change sees the change.
 func TestSiteRoots(t *testing.T) {
@@ -376,7 +386,15 @@ func TestSiteRoots(t *testing.T) {
 		if r := b.run(t, widest, text); r.out != "\n" {
 			t.Errorf("before: %+v", r)
 		}
-		b.m.SetRoots([]string{shown, "/etc", "/no/such"}, []string{shared, b.caller.Home, "/"})
+		link := shown + "-link"
+		if err := os.Symlink(shown, link); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(link)
+		left := b.m.SetRoots([]string{shown, "/etc", "/no/such", link}, []string{shared, b.caller.Home, "/"})
+		if want := []string{"/etc", "/no/such", link, "/"}; !slices.Equal(pathsOf(left), want) {
+			t.Errorf("left out whoever calls: %+v, want %q", left, want)
+		}
 		defer b.m.SetRoots(nil, nil)
 		for _, g := range []policy.Grant{{}, widest} {
 			if r := b.run(t, g, text); r.out != "shown\nwritten\n" {
@@ -389,6 +407,9 @@ func TestSiteRoots(t *testing.T) {
 		v, err := b.m.View(b.caller, b.project)
 		if err != nil || !slices.Contains(v.Readable, shown) || !slices.Contains(v.Writable, shared) || slices.Contains(v.Writable, b.caller.Home) {
 			t.Errorf("view: %+v %v", v, err)
+		}
+		if want := []string{"/etc", "/no/such", link, b.caller.Home, "/"}; !slices.Equal(pathsOf(v.LeftOut), want) {
+			t.Errorf("left out: %+v, want %q", v.LeftOut, want)
 		}
 	})
 }

@@ -199,11 +199,14 @@ func (m *Manager) View(c Caller, project string) (View, error) {
 // besides: readable ones, and writable ones that it may write too. One that does
 // not exist, that lies in the project or where the new root has something of its
 // own, or a writable one above the project or the home, is left out; View tells
-// which are there. Sessions with other roots are renewed at their next command.
-func (m *Manager) SetRoots(readable, writable []string) {
+// which are there, and those that are left out whoever calls are returned.
+// Sessions with other roots are renewed at their next command.
+func (m *Manager) SetRoots(readable, writable []string) []LeftOut {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.site = roots{slices.Clone(readable), slices.Clone(writable)}
+	_, left := m.site.existing("", "")
+	return left
 }
 
 // SetBounds sets the limits of the runs that start from now on. No run gets more

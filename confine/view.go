@@ -3,8 +3,9 @@ package confine
 import (
 	"bytes"
 	"debug/elf"
-
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +28,16 @@ type View struct {
 	Readable []string // roots outside the project that are shown
 	Writable []string // roots outside the project that every command may write
 
+	LeftOut []LeftOut // roots of the site that commands do not see
+
 	site roots // those of the site that exist
+}
+
+// LeftOut is a directory that the site names and that commands do not see, or
+// see elsewhere.
+type LeftOut struct {
+	Path string
+	Why  string // lower case, no full stop
 }
 
 // systemTrees are shown as the host has them, read-only.
@@ -97,20 +107,49 @@ func (r roots) equal(o roots) bool {
 // existing leaves the directories that the caller can reach and that do not
 // stand in the way of anything: what the new root has of its own, or a writable
 // one above the project or the home, which would make those writable too.
-func (r roots) existing(c Caller, home, project string) roots {
+func (r roots) existing(home, project string) (roots, []LeftOut) {
+	var left []LeftOut
 	keep := func(list []string, writable bool) []string {
 		var kept []string
 		for _, dir := range list {
-			real, err := filepath.EvalSymlinks(dir)
-			taken := slices.ContainsFunc(ownTops, func(top string) bool { return within(real, top) || within(top, real) })
-			above := within(home, real) || within(project, real)
-			if err == nil && isDir(real) && !taken && !within(real, project) && !(writable && above) {
+			real, why := followRoot(dir, writable, home, project)
+			if why == "" {
 				kept = append(kept, real)
+				if real != dir {
+					why = "leads through a symbolic link: commands see it as " + real
+				}
+			}
+			if why != "" {
+				left = append(left, LeftOut{dir, why})
 			}
 		}
 		return kept
 	}
-	return roots{keep(r.readable, false), keep(r.writable, true)}
+	kept := roots{readable: keep(r.readable, false)}
+	kept.writable = keep(r.writable, true)
+	return kept, left
+}
+
+// followRoot follows the directory, or says why commands cannot see it.
+func followRoot(dir string, writable bool, home, project string) (real, why string) {
+	real, err := filepath.EvalSymlinks(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", "does not exist"
+	case err != nil:
+		return "", "cannot be reached: " + err.Error()
+	case !isDir(real):
+		return "", "is no directory"
+	case slices.ContainsFunc(ownTops, func(top string) bool { return within(real, top) || within(top, real) }):
+		return "", "lies where commands have something of their own"
+	case project != "" && within(real, project):
+		return "", "lies in the project"
+	case writable && home != "" && within(home, real):
+		return "", "holds the home, which would be writable"
+	case writable && project != "" && within(project, real):
+		return "", "holds the project, which would be writable"
+	}
+	return real, ""
 }
 
 // A tool is a toolchain in the caller's home, and where it lies with links
@@ -123,7 +162,7 @@ func viewOf(c Caller, project string, site roots) (View, []tool, error) {
 	v := View{Home: homeOf(c)}
 	var tools []tool
 	err := c.Do(func() error {
-		site = site.existing(c, v.Home, project)
+		site, v.LeftOut = site.existing(v.Home, project)
 		for _, t := range homeTools {
 			source, err := filepath.EvalSymlinks(filepath.Join(c.Home, t))
 			if err == nil && isDir(source) && !within(project, source) && !within(source, project) {

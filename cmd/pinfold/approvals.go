@@ -133,7 +133,7 @@ func connectControl(socket string) (*api.Client, error) {
 	}
 	client, err = named(ctx, api.ControlSocket(api.UserSocket()))
 	if isAbsent(err) {
-		return nil, errors.New("no daemon is running, so that nothing waits")
+		return nil, errors.New("no daemon is running")
 	}
 	return client, err
 }

@@ -63,6 +63,7 @@ func diagnose(st *api.Status) string {
 			fmt.Fprintf(&b, "         fix: %s\n", visible(l.Fix))
 		}
 	}
+	b.WriteString(leftOut(st.LeftOut))
 	if st.Ready {
 		b.WriteString("every layer holds\n")
 	} else {

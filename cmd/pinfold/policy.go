@@ -8,8 +8,6 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pinfold/pinfold/api"
 )
 
@@ -77,7 +75,7 @@ func policySummary(args []string) int {
 	return exitOK
 }
 
-// policyReload is pinfold policy reload: the daemon is told by SIGHUP.
+// policyReload is pinfold policy reload.
 func policyReload(args []string) int {
 	var socket string
 	flags := newFlags("policy reload", "", &socket)
@@ -88,37 +86,38 @@ func policyReload(args []string) int {
 		complain("policy reload takes no operands")
 		return exitUsage
 	}
-	client, err := connect(socket)
+	client, err := connectControl(socket)
+	var answer *api.ReloadAnswer
 	if err == nil {
-		err = hangUp(client)
+		defer client.Close()
+		answer, err = client.Reload(context.Background())
 	}
-	if err != nil {
-		complain("policy reload: %v", err)
+	if refused, ok := errors.AsType[*api.Error](err); ok {
+		fprint(os.Stderr, "pinfold: "+explain(refused, ""))
 		return exitFailed
 	}
-	fprint(os.Stdout, "the daemon was told; its log says what came of it, and pinfold doctor shows the policy in force\n")
+	if err != nil {
+		complain("policy reload: %s", visible(err.Error()))
+		return exitFailed
+	}
+	fprint(os.Stdout, reloaded(answer))
 	return exitOK
 }
 
-// hangUp sends SIGHUP to the client's daemon, while it surely is the process.
-func hangUp(client *api.Client) error {
-	ctx, cancel := context.WithTimeout(context.Background(), connectTime)
-	defer cancel()
-	daemon, err := client.Connect(ctx)
-	if err != nil {
-		return err
+// reloaded returns the answer for a person.
+func reloaded(a *api.ReloadAnswer) string {
+	text := "nothing has changed, policy "
+	if a.Changed {
+		text = "reloaded, policy "
 	}
-	fd, err := unix.PidfdOpen(daemon.PID, 0)
-	if err != nil {
-		return err
+	return text + visible(a.Policy) + "\n" + leftOut(a.LeftOut)
+}
+
+// leftOut says which directories of the policy commands do not see.
+func leftOut(list []api.LeftOut) string {
+	var b strings.Builder
+	for _, l := range list {
+		fmt.Fprintf(&b, "left out %s: %s\n", visible(l.Path), visible(l.Why))
 	}
-	defer unix.Close(fd)
-	if again, err := client.Health(ctx); err != nil || again.PID != daemon.PID {
-		return fmt.Errorf("the daemon ended meanwhile (%v)", err)
-	}
-	err = unix.PidfdSendSignal(fd, unix.SIGHUP, nil, 0)
-	if errors.Is(err, unix.EPERM) {
-		return errors.New("the daemon belongs to another user: its administrator sends it SIGHUP, as by systemctl reload pinfoldd")
-	}
-	return err
+	return b.String()
 }

@@ -211,6 +211,9 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 	if o.site.state, err = filepath.EvalSymlinks(o.state); err != nil {
 		return err
 	}
+	if o.site.sockets, err = filepath.EvalSymlinks(filepath.Dir(o.socket)); err != nil {
+		return err
+	}
 	rules, err := o.site.load()
 	if err != nil {
 		return fmt.Errorf("the policy cannot be used: %w", err)
@@ -243,12 +246,8 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 	if config.StateDir, err = filepath.EvalSymlinks(o.state); err != nil {
 		return err
 	}
-	socketDir, err := filepath.EvalSymlinks(filepath.Dir(o.socket))
-	if err != nil {
-		return err
-	}
 	config.PolicyFile = realPath(o.site.path)
-	config.Socket = filepath.Join(socketDir, filepath.Base(o.socket))
+	config.Socket = filepath.Join(o.site.sockets, filepath.Base(o.socket))
 	group, err := o.approvers()
 	if err != nil {
 		return err
@@ -264,12 +263,14 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 	}
 	ready.ok()
 	logger.Printf("serves %s (%s daemon, version %s, build %s, policy %.12s)", o.socket, o.setting(), version, build, rules.Hash())
+	config.Reload = site.reload
 	s := server.New(config)
+	site.set = func(p *policy.Policy) { s.SetPolicy(p) }
 	ctx, cancel := context.WithCancel(ctx)
 	reloads := make(chan struct{})
 	go func() {
 		defer close(reloads)
-		site.reloadOn(ctx, reload, func(p *policy.Policy) { s.SetPolicy(p) })
+		site.reloadOn(ctx, reload)
 	}()
 	defer func() { cancel(); <-reloads }() // before the trace is closed
 	return serveUntil(ctx, s, listener, control, o.idle)

@@ -23,7 +23,7 @@ const policyUsage = `usage:
   pinfold policy diff [flags] OLD NEW [COMMANDS]
                                            decide the commands by both, and show what changes
   pinfold policy summary [flags]           what commands may do in the project, by the daemon
-  pinfold policy reload                    have your own daemon read its policy again
+  pinfold policy reload                    have the daemon read its policy again
 
 FILE is a site's policy; without one it is the one that the daemon of this
 machine or user would read. OLD and NEW may be - for the built-in policy.

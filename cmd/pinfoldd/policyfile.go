@@ -10,9 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pinfold/pinfold/cmd/pinfoldd/server"
 	"github.com/pinfold/pinfold/confine"
 	"github.com/pinfold/pinfold/policy"
 	"github.com/pinfold/pinfold/trace"
@@ -40,6 +42,7 @@ type policyFile struct {
 	path     string
 	required bool   // it was named: one that is missing is an error
 	state    string // the daemon's own directory, symlinks followed; "" when there is none
+	sockets  string // the directory of its sockets, the same way
 }
 
 // sources returns the file, or nothing when it is missing and may be.
@@ -68,11 +71,12 @@ func (p policyFile) load() (*policy.Policy, error) {
 }
 
 // checkRoots checks that no directory that the policy shows to commands holds,
-// or lies in, what is the daemon's own.
+// or lies in, what is the daemon's own: its state, its sockets, its policy.
 func (p policyFile) checkRoots(roots []string) error {
 	for _, root := range roots {
 		real := realPath(root)
-		if contains(real, realPath(p.path)) || p.state != "" && (contains(real, p.state) || contains(p.state, real)) {
+		holdsSockets := p.sockets != "" && contains(real, p.sockets)
+		if contains(real, realPath(p.path)) || holdsSockets || p.state != "" && (contains(real, p.state) || contains(p.state, real)) {
 			return fmt.Errorf("%s: readable and writable must not hold, or lie in, what is pinfold's own: %s", p.path, root)
 		}
 	}
@@ -153,17 +157,25 @@ func checkOwners(name string) error {
 // A siteRules keeps the site's policy in force, and loads it again on demand.
 type siteRules struct {
 	file    policyFile
-	hash    string // of the policy in force
 	manager *confine.Manager
 	records *trace.Log
 	log     *log.Logger
+	set     func(*policy.Policy) // gives a policy to what decides
+
+	mu   sync.Mutex // held while the policy is loaded again
+	hash string     // of the policy in force
 }
 
-// adopt puts the policy in force.
-func (s *siteRules) adopt(p *policy.Policy) {
-	s.manager.SetRoots(p.Readable(), p.Writable())
+// adopt puts the policy in force, and returns the roots that no command sees as
+// it says.
+func (s *siteRules) adopt(p *policy.Policy) []confine.LeftOut {
+	left := s.manager.SetRoots(p.Readable(), p.Writable())
+	for _, l := range left {
+		s.log.Printf("policy %s: the directory %s %s", s.file.path, l.Path, l.Why)
+	}
 	s.hash = p.Hash()
 	s.record(trace.PolicyLoad{Policy: s.hash})
+	return left
 }
 
 func (s *siteRules) record(l trace.PolicyLoad) {
@@ -173,33 +185,35 @@ func (s *siteRules) record(l trace.PolicyLoad) {
 	}
 }
 
-// reload loads the policy again and gives it to set. When it is wrong the old
-// one stays in force.
-func (s *siteRules) reload(set func(*policy.Policy)) {
+// reload loads the policy again. When it is wrong the old one stays in force.
+func (s *siteRules) reload() (server.Reload, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	old := s.hash
 	p, err := s.file.load()
 	if err != nil {
 		s.log.Printf("the policy was not reloaded, the old one (%.12s) stays in force: %v", old, err)
 		s.record(trace.PolicyLoad{Policy: old, Problem: err.Error()})
-		return
+		return server.Reload{Policy: old}, err
 	}
 	if p.Hash() == old {
 		s.log.Printf("policy %s: reloaded, nothing has changed (%.12s)", s.file.path, old)
-		return
+		return server.Reload{Policy: old, LeftOut: s.manager.SetRoots(p.Readable(), p.Writable())}, nil
 	}
-	s.adopt(p)
-	set(p)
+	left := s.adopt(p)
+	s.set(p)
 	s.log.Printf("policy %s: reloaded, was %.12s, is %.12s", s.file.path, old, p.Hash())
+	return server.Reload{Policy: p.Hash(), Changed: true, LeftOut: left}, nil
 }
 
 // reloadOn reloads whenever the channel says so, until ctx ends.
-func (s *siteRules) reloadOn(ctx context.Context, again <-chan os.Signal, set func(*policy.Policy)) {
+func (s *siteRules) reloadOn(ctx context.Context, again <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-again:
-			s.reload(set)
+			_, _ = s.reload() // the log says what came of it
 		}
 	}
 }

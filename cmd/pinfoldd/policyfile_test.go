@@ -126,13 +126,13 @@ func TestReload(t *testing.T) {
 	}
 	defer records.Close()
 	var logged bytes.Buffer
-	s := &siteRules{file: policyFile{path: filepath.Join(dir, "policy.toml")}, manager: manager, records: records, log: log.New(&logged, "", 0)}
+	var inForce *policy.Policy
+	s := &siteRules{set: func(p *policy.Policy) { inForce = p }, file: policyFile{path: filepath.Join(dir, "policy.toml")}, manager: manager, records: records, log: log.New(&logged, "", 0)}
 	first, err := s.file.load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.adopt(first)
-	var inForce *policy.Policy
 	reload := func(text string, mode os.FileMode, want string) {
 		t.Helper()
 		if err := os.WriteFile(s.file.path, []byte(text), 0o644); err != nil {
@@ -142,7 +142,10 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		logged.Reset()
-		s.reload(func(p *policy.Policy) { inForce = p })
+		answer, err := s.reload()
+		if wrong := strings.Contains(want, ":") || strings.HasPrefix(want, "must"); (err != nil) != wrong || answer.Policy != s.hash || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %+v, %v", text, answer, err)
+		}
 		if !strings.Contains(logged.String(), want) {
 			t.Errorf("logged %q, want %q", logged.String(), want)
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/pinfold/pinfold/api"
+	"github.com/pinfold/pinfold/confine"
 	"github.com/pinfold/pinfold/trace"
 )
 
@@ -18,6 +19,7 @@ var controlRoutes = map[string]map[string]handler{
 	"/v1/approvals/": {http.MethodGet: (*Server).showApproval, http.MethodPost: (*Server).decideApproval, http.MethodDelete: (*Server).revokeApproval},
 	"/v1/halt":       {http.MethodPost: (*Server).halt},
 	"/v1/resume":     {http.MethodPost: (*Server).resume},
+	"/v1/reload":     {http.MethodPost: (*Server).reload},
 	"/v1/trace":      {http.MethodGet: (*Server).readAllTrace},
 	"/healthz":       {http.MethodGet: (*Server).health},
 }
@@ -182,6 +184,26 @@ func (s *Server) resume(w http.ResponseWriter, _ *http.Request, p *peer) *failur
 		s.recordHalt(false, p)
 	}
 	return s.health(w, nil, p)
+}
+
+// A Reload is what came of reading the site's policy again.
+type Reload struct {
+	Policy  string // hash of the policy in force
+	Changed bool
+	LeftOut []confine.LeftOut
+}
+
+// reload answers POST /v1/reload.
+func (s *Server) reload(w http.ResponseWriter, _ *http.Request, p *peer) *failure {
+	by := s.approver(p)
+	s.Log.Printf("the policy is read again for %s (uid %d, process %d)", by.User, by.UID, by.PID)
+	r, err := s.Reload()
+	if err != nil {
+		return refuse(&api.Error{Code: api.InvalidArguments, Message: "the policy was not reloaded, the old one stays in force: " + err.Error(),
+			RecommendedAction: "correct the file; pinfold policy check FILE says whether it is good"})
+	}
+	s.answer(w, http.StatusOK, &api.ReloadAnswer{Success: true, Policy: r.Policy, Changed: r.Changed, LeftOut: wireLeftOut(r.LeftOut)})
+	return nil
 }
 
 func (s *Server) recordHalt(halt bool, p *peer) {

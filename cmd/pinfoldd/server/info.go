@@ -134,9 +134,23 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request, p *peer) *failur
 		answer.Layers = append(answer.Layers, api.Layer{Name: l.Name, OK: l.OK, Detail: l.Detail, Fix: l.Fix})
 		answer.Ready = answer.Ready && l.OK
 	}
-	answer.Sessions = s.Confiner.Sessions()
+	answer.Sessions, answer.LeftOut = s.Confiner.Sessions(), s.leftOut(p)
 	s.answer(w, http.StatusOK, answer)
 	return nil
+}
+
+// leftOut returns the site's roots that commands of the peer do not see as the
+// policy says.
+func (s *Server) leftOut(p *peer) []api.LeftOut {
+	project, err := s.probeProject(p)
+	if err != nil {
+		return []api.LeftOut{} // a layer says so
+	}
+	view, err := s.Confiner.View(s.users.caller(p), project)
+	if err != nil {
+		return []api.LeftOut{}
+	}
+	return wireLeftOut(view.LeftOut)
 }
 
 // A layerCache remembers what the probes of the layers found.

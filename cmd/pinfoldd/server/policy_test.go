@@ -91,7 +91,7 @@ func TestProjectCannotLoosen(t *testing.T) {
 		make func() error
 		want string
 	}{
-		{"allows", write(allowed), `.pinfold.toml:3:7: a project's policy can only tighten: rule "loose" allows`},
+		{"allows", write(allowed), `.pinfold.toml:4:1: a project's policy can only tighten: rule "loose" allows`},
 		{"profile", write("profile = 'workspace'"), ".pinfold.toml:1:1: a project's policy can only tighten"},
 		{"roots", write("readable = ['/srv']"), "can only tighten"},
 		{"switches off", write("[builtin]\ndisable = ['deny-rm-rf']"), "can only tighten"},
@@ -299,7 +299,7 @@ func TestPolicySummary(t *testing.T) {
 		}
 	}
 	f.writeRules(t, allowed)
-	if status, _, body := f.raw(t, "GET", "/v1/policy/summary?project="+f.project, ""); status != 403 || !strings.Contains(body, ".pinfold.toml:3:7") {
+	if status, _, body := f.raw(t, "GET", "/v1/policy/summary?project="+f.project, ""); status != 403 || !strings.Contains(body, ".pinfold.toml:4:1") {
 		t.Errorf("a project that loosens: %d %s", status, body)
 	}
 }

@@ -55,6 +55,9 @@ type Config struct {
 	// hold either of them, nor lie in StateDir. Nor may it hold PolicyFile, where
 	// the site's policy is or would be; "" when there is none.
 	StateDir, Socket, PolicyFile string
+	// Reload reads the site's policy again, and puts it in force by SetPolicy
+	// when it is good.
+	Reload func() (Reload, error)
 	// Authority says who may approve and control.
 	Authority Authority
 	// Log gets what an administrator should know; never a command.

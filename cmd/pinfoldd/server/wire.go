@@ -64,6 +64,14 @@ func wireRules(rules []policy.Rule) []api.Rule {
 	return out
 }
 
+func wireLeftOut(list []confine.LeftOut) []api.LeftOut {
+	out := make([]api.LeftOut, len(list))
+	for i, l := range list {
+		out[i] = api.LeftOut(l)
+	}
+	return out
+}
+
 func wireGrant(g *policy.Grant) *api.Grant {
 	return &api.Grant{
 		Write: notNil(g.Write), Protected: notNil(g.Protected), Exec: g.Exec, ExecAny: g.ExecAny,
