@@ -2,6 +2,7 @@
 #
 #   make demo     build, and show what it does in a scratch project
 #   make test     everything that CI runs
+#   make test-long  what takes too long for that
 #   make build    bin/pinfoldd, bin/pinfold and bin/pinfold-mcp
 #   make install  into $(DESTDIR)$(PREFIX)/bin
 #   make bench    figures, side by side with plain spawning
@@ -25,7 +26,7 @@ BUILD   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)-$(shell cat $(S
 LDFLAGS = -s -w -X main.version=$(VERSION) -X main.build=$(BUILD)
 
 .DELETE_ON_ERROR:
-.PHONY: all build demo test check unit unit-as-user install bench friction fuzz clean deps
+.PHONY: all build demo test test-long check unit unit-as-user install bench friction fuzz clean deps
 
 all: build
 
@@ -70,6 +71,10 @@ unit:
 unit-as-user:
 	bash .ci/as-user ./trace ./confine ./cmd/pinfoldd ./cmd/pinfoldd/server ./cmd/pinfold
 	TAGS=pinfold_break RUN=TestLayerLeftOut bash .ci/as-user ./confine
+
+# What takes minutes: every allowed command with every hostile word.
+test-long: build
+	PINFOLD_HOSTILE=all $(GO) test -timeout 60m -run TestHostileWords -v ./confine
 
 install: build
 	install -D -m 0755 bin/pinfoldd '$(DESTDIR)$(PREFIX)/bin/pinfoldd'

@@ -21,10 +21,27 @@
 //
 // [Load] starts from the built-in rules and applies a site's files: each may
 // choose a profile, switch off built-in rules by name, add rules, choose what
-// happens to commands that no rule names, and name further roots. The profile
-// "workspace" allows whatever needs no more than the grant of an interpreter.
-// [Policy.Tighten] adds the rules of a project's own file, which can only deny
-// or ask. Facts are built in.
+// happens to commands that no rule names (by command, group and for all), name
+// further roots, and protect and hide paths. A rule of the site may stand in the
+// place of what facts and built-in rules ask about a command, may narrow the
+// grant of a command and widen it. [Policy.Tighten] adds a project's own file,
+// which can deny, ask, narrow, protect and hide. Facts are built in. Whoever
+// asks may say that a command only reads (ReadsOnly of [Env]): it is then held
+// to that.
+//
+// # Why the profile "workspace" may allow what it does
+//
+// Under the built-in default python3 runs unasked, and with it any code: what
+// bounds it is its grant, which is any program that the sandbox shows, any place
+// of the project but protected ones and what steers git, and no network. An
+// agent that may not run "cp a b" writes three lines of Python. So to ask about
+// a command costs its user an answer and gains nothing, as long as the command
+// needs no more than that grant. The profile allows exactly those: every known
+// command, unless a rule about its effects objects to what leaves the grant
+// (paths outside, devices, protected paths, git directories, the network), or to
+// what the grant bounds but cannot undo (directories deleted, history rewritten
+// or published, variables that steer later programs), or the text is ambiguous.
+// TestWorkspaceNeedsNoMoreThanPython goes through all facts for it.
 //
 // # Why what is unknown may be allowed
 //
@@ -43,6 +60,8 @@
 //     be executed, with what they start. An unknown option can name no other.
 //   - An option that writes, of a command that only reads: the grant has no
 //     place for it.
+//   - A protected path, however it comes to be named: no grant that is given
+//     unasked opens one.
 //   - Text that arithmetic evaluates: the code that it could hold runs in the
 //     same shell, under the same grant.
 //
