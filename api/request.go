@@ -36,6 +36,8 @@ type ExecRequest struct {
 	// JSON answer keeps, up to [MaxOutputLimit]: the first half, rounded up, and
 	// the last. nil means [DefaultOutputLimit]. Events are not cut.
 	OutputLimit *int `json:"output_limit,omitempty"`
+	// Plain takes control sequences, such as colours, out of the streams.
+	Plain bool `json:"plain,omitempty"`
 	// Unattended says that nobody can approve: what would need approval is
 	// refused at once, with APPROVAL_REQUIRED, and not asked about.
 	Unattended bool `json:"unattended,omitempty"`
@@ -67,6 +69,7 @@ func ParseExec(body []byte) (ExecRequest, *Error) {
 		stringField("cwd", false, &r.Cwd, checkCwd),
 		intField("timeout_ms", 1, MaxTimeout.Milliseconds(), &r.TimeoutMS),
 		intField("output_limit", 0, MaxOutputLimit, &limit),
+		boolField("plain", &r.Plain),
 		boolField("unattended", &r.Unattended),
 		boolField("reads_only", &r.ReadsOnly),
 	})

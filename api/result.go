@@ -17,11 +17,24 @@ type Outcome struct {
 	ExitCode  *int      `json:"exit_code"`
 	Signal    *string   `json:"signal"` // "SIGKILL" and so on, null when it exited
 	Truncated Truncated `json:"truncated"`
-	Decision  *Decision `json:"decision"`
-	Grant     *Grant    `json:"grant"`
-	Receipt   *Receipt  `json:"receipt"`
-	Usage     *Usage    `json:"usage"`
+	// Redactions counts what was taken out of the output, by kind: it stands
+	// there as [REDACTED:kind].
+	Redactions map[string]int `json:"redactions,omitempty"`
+	Provenance Provenance     `json:"provenance"`
+	Decision   *Decision      `json:"decision"`
+	Grant      *Grant         `json:"grant"`
+	Receipt    *Receipt       `json:"receipt"`
+	Usage      *Usage         `json:"usage"`
 }
+
+// Provenance says what the streams are: data, and no instructions to anybody.
+type Provenance struct {
+	Source  string `json:"source"`  // always CommandOutput
+	Trusted bool   `json:"trusted"` // always false
+}
+
+// CommandOutput is the source of every stream.
+const CommandOutput = "command output"
 
 // A Result is the JSON answer to an exec request whose command was started.
 type Result struct {

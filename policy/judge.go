@@ -39,7 +39,10 @@ func (p *Policy) Decide(s *shparse.Script, env Env) Decision {
 
 // whole judges the script that was asked about.
 func (j *judge) whole(s *shparse.Script, dir string) {
-	do := func() { j.script(s, shparse.Start{Dirs: []string{dir}}, scope{}) }
+	do := func() {
+		j.script(s, shparse.Start{Dirs: []string{dir}}, scope{})
+		j.mask(s)
+	}
 	if j.env.ReadsOnly {
 		j.bounded([]*rule{readsOnly}, do)
 		return

@@ -29,6 +29,7 @@ type Approval struct {
 // Approved records what happened to an approval.
 func (l *Log) Approved(a Approval) error {
 	a.Event = EventApproval
+	a.Text, a.Reason, a.Project, a.Caller.Executable = clean(a.Text), clean(a.Reason), clean(a.Project), clean(a.Caller.Executable)
 	return l.appendNew(a)
 }
 

@@ -22,17 +22,23 @@
 //   - A decision is on the file before [Log.Decide] returns: one write(2), so
 //     that it survives the death of any process. It reaches the disk within
 //     about a second.
+//
 //   - Room for the outcome is allocated before the decision is written, so that
 //     a full disk cannot suppress an outcome: it refuses the next command.
+//
 //   - Two logs cannot be open on one file.
+//
 //   - A torn last line (power loss in the middle of a write) is removed when the
 //     log is opened, and the start record says so. So does it of any other
 //     damage, which stays where it is: [Verify] finds it ever after.
 //
+//   - No record has a recognisable secret or the name of a home directory: see
+//     trace/redact. Where something was taken out of a command, the record says
+//     redacted, and its text is not what was judged.
+//
 // # Not promised
 //
 // Records are not signed: whoever may write the file can make a whole new
-// chain, and cutting off records at the end leaves no mark. Nothing is redacted:
-// commands are recorded as they are written, with any secret in them. The file
+// chain, and cutting off records at the end leaves no mark. The file
 // is not rotated: it grows until the daemon is stopped and it is moved away.
 package trace

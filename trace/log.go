@@ -160,6 +160,7 @@ type Run struct {
 func (l *Log) Decide(d Decided) (*Run, error) {
 	d.Event, d.Tool = EventDecided, Tool
 	d.Caller.Executable = clip(d.Caller.Executable, maxExecutable)
+	d.clean()
 	body, err := encode(d)
 	if err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func (l *Log) Decide(d Decided) (*Run, error) {
 // now: it is kept, and nothing new is decided before it is written.
 func (r *Run) Finish(f Finished) error {
 	f.Event, f.Run, f.Tool, f.Caller = EventFinished, r.id, Tool, r.caller
-	f.Detail = clip(f.Detail, maxDetail)
+	f.Detail = clip(clean(f.Detail), maxDetail)
 	body, err := encode(f)
 	if err == nil && len(body) > maxOutcome-512 {
 		f.Receipt = nil

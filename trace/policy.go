@@ -14,6 +14,6 @@ type PolicyLoad struct {
 // PolicyLoaded records that a policy was loaded, or that one was wrong.
 func (l *Log) PolicyLoaded(p PolicyLoad) error {
 	p.Event = EventPolicy
-	p.Problem = clip(p.Problem, maxDetail)
+	p.File, p.Problem = clean(p.File), clip(clean(p.Problem), maxDetail)
 	return l.appendNew(p)
 }

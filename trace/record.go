@@ -60,22 +60,27 @@ type Decided struct {
 	// Approval and Approver say how what had to be approved was.
 	Approval string        `json:"approval,omitempty"`
 	Approver *api.Approver `json:"approver,omitempty"`
+	// Redacted, set by Decide, says that something was taken out of the command
+	// or its text, which are then not what was judged.
+	Redacted bool `json:"redacted,omitempty"`
 }
 
 // Finished is the record of how a run ended.
 type Finished struct {
-	Event     string         `json:"event"` // set by Finish
-	Run       string         `json:"run"`   // set by Finish
-	Tool      string         `json:"tool"`  // set by Finish
-	ErrorType string         `json:"error_type,omitempty"`
-	Detail    string         `json:"detail,omitempty"` // the error in words, at most 512 bytes
-	Caller    Caller         `json:"caller"`           // set by Finish, without the executable
-	ExitCode  *int           `json:"exit_code"`        // null when a signal ended it or it is not known
-	Signal    *string        `json:"signal"`
-	Output    Output         `json:"output"`
-	Truncated *api.Truncated `json:"truncated,omitempty"` // what the answer left out; absent when it had all
-	Receipt   *api.Receipt   `json:"receipt,omitempty"`   // absent when nothing was started
-	Usage     *api.Usage     `json:"usage,omitempty"`
+	Event     string  `json:"event"` // set by Finish
+	Run       string  `json:"run"`   // set by Finish
+	Tool      string  `json:"tool"`  // set by Finish
+	ErrorType string  `json:"error_type,omitempty"`
+	Detail    string  `json:"detail,omitempty"` // the error in words, at most 512 bytes
+	Caller    Caller  `json:"caller"`           // set by Finish, without the executable
+	ExitCode  *int    `json:"exit_code"`        // null when a signal ended it or it is not known
+	Signal    *string `json:"signal"`
+	Output    Output  `json:"output"`
+	// Redactions counts what was taken out of the output, by kind.
+	Redactions map[string]int `json:"redactions,omitempty"`
+	Truncated  *api.Truncated `json:"truncated,omitempty"` // what the answer left out; absent when it had all
+	Receipt    *api.Receipt   `json:"receipt,omitempty"`   // absent when nothing was started
+	Usage      *api.Usage     `json:"usage,omitempty"`
 }
 
 // Output counts what a run wrote, in bytes.
@@ -140,6 +145,8 @@ type Record struct {
 	ExitCode         *int           `json:"exit_code"`
 	Signal           *string        `json:"signal"`
 	Output           Output         `json:"output"`
+	Redactions       map[string]int `json:"redactions"`
+	Redacted         bool           `json:"redacted"`
 	Truncated        *api.Truncated `json:"truncated"`
 	Receipt          *api.Receipt   `json:"receipt"`
 	Usage            *api.Usage     `json:"usage"`

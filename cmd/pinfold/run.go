@@ -18,10 +18,11 @@ import (
 func run(args []string) int {
 	var w where
 	var timeout seconds
-	var asJSON, unattended bool
+	var asJSON, unattended, plain bool
 	flags := w.flags("run")
 	flags.Var(&timeout, "timeout", "end the command after this `time`, up to an hour (default 10s, or 2m for builds and tests)")
 	flags.BoolVar(&asJSON, "json", false, "print the whole result as JSON when the command has ended")
+	flags.BoolVar(&plain, "plain", false, "take control sequences, such as colours, out of the output")
 	flags.BoolVar(&unattended, "unattended", false, "nobody can approve: refuse at once what needs approval")
 	if status, ok := parse(flags, args, exitFailed); !ok {
 		return status
@@ -40,7 +41,7 @@ func run(args []string) int {
 		return exitFailed
 	}
 	ctx := cancelOnSignal()
-	req := api.ExecRequest{Project: w.project, Command: text, Cwd: w.cwd, ReadsOnly: w.readsOnly, TimeoutMS: timeout.d.Milliseconds(), Unattended: unattended}
+	req := api.ExecRequest{Project: w.project, Command: text, Cwd: w.cwd, ReadsOnly: w.readsOnly, TimeoutMS: timeout.d.Milliseconds(), Unattended: unattended, Plain: plain}
 	if asJSON {
 		return runJSON(ctx, client, req)
 	}

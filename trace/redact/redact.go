@@ -142,6 +142,9 @@ func (r *Redactor) String(s string) (string, Counts) {
 	return b.String(), w.counts
 }
 
+// general kinds say less than others of the same text.
+var general = map[string]int{"value": 1, "authorization": 1, "bearer": 1, "basic": 1, "url_password": 1}
+
 // search returns the secrets in the text, in order and apart, where what must be
 // held back begins, and where a word does that may turn out to be base64.
 func (r *Redactor) search(t *text, done int) (secrets []finding, hold, word int) {
@@ -175,7 +178,10 @@ func (r *Redactor) search(t *text, done int) (secrets []finding, hold, word int)
 		if a.start != b.start {
 			return a.start - b.start
 		}
-		return b.end - a.end
+		if a.end != b.end {
+			return b.end - a.end
+		}
+		return general[a.kind] - general[b.kind]
 	})
 	apart := secrets[:0]
 	for _, f := range secrets {

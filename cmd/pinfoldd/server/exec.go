@@ -92,7 +92,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 		}
 		return f
 	}
-	j.ctx, j.caller = ctx, caller
+	j.ctx, j.caller, j.plain = ctx, caller, req.Plain
 	if accepts(r, api.NDJSON) {
 		if events == nil {
 			events = newStream(w, s.writeTime)
@@ -107,7 +107,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 // refusedEvent is the end of events whose command was not started.
 func refusedEvent(f *failure) api.FinishedEvent {
 	unchanged := false
-	return api.FinishedEvent{Event: api.EventFinished, Outcome: api.Outcome{Error: f.err, StateChanged: &unchanged, Run: f.run, Decision: f.decision}}
+	return api.FinishedEvent{Event: api.EventFinished, Outcome: api.Outcome{Error: f.err, StateChanged: &unchanged, Provenance: api.Provenance{Source: api.CommandOutput}, Run: f.run, Decision: f.decision}}
 }
 
 // accepts reports whether the request asks for the media type by name.
@@ -137,6 +137,7 @@ type job struct {
 	caller   confine.Caller
 	verdict  verdict
 	timeout  time.Duration
+	plain    bool // without control sequences
 	id       string
 	decision *api.Decision
 	grant    *api.Grant
@@ -245,12 +246,14 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), output
 	}()
 	r := confine.Request{
 		Caller: j.caller, Project: j.verdict.project, Root: j.verdict.root, Dir: j.verdict.dir, Text: j.verdict.decision.Text,
-		Grant: j.verdict.decision.Grant, Timeout: j.timeout, Stdout: stdout, Stderr: stderr,
+		Grant: j.verdict.decision.Grant, Timeout: j.timeout,
 	}
+	streams := redactStreams(&r, stdout, stderr, j.plain, started != nil)
 	if started != nil {
 		r.Started = func(receipt confine.Receipt) { started(wireReceipt(&receipt, j.server.Setting)) }
 	}
 	out, err := j.server.Confiner.Run(j.ctx, r)
+	redactions := streams.close()
 	var final trace.Finished
 	var outcome *api.Outcome
 	var failed *api.Error
@@ -259,6 +262,7 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), output
 		final.ErrorType, final.Detail = errorType(failed), failed.Message
 	} else {
 		outcome = j.outcome(&out)
+		outcome.Redactions, final.Redactions = redactions, redactions
 		var cut api.Truncated
 		final.Output, cut = output()
 		outcome.Truncated = cut
@@ -283,7 +287,7 @@ func (j *job) outcome(out *confine.Outcome) *api.Outcome {
 	o := &api.Outcome{
 		Run: j.id, Decision: j.decision, Grant: j.grant,
 		Receipt: wireReceipt(&out.Receipt, j.server.Setting), Usage: wireUsage(&out.Usage),
-		Error: endedEarly(out.Ended, j.timeout),
+		Error: endedEarly(out.Ended, j.timeout), Provenance: api.Provenance{Source: api.CommandOutput},
 	}
 	o.Success = o.Error == nil
 	if o.Error != nil {
@@ -360,7 +364,7 @@ func (j *job) stream(s *stream) {
 	})
 	if failed != nil {
 		unchanged := false
-		outcome = &api.Outcome{Error: failed, StateChanged: &unchanged, Run: j.id, Decision: j.decision, Grant: j.grant}
+		outcome = &api.Outcome{Error: failed, StateChanged: &unchanged, Provenance: api.Provenance{Source: api.CommandOutput}, Run: j.id, Decision: j.decision, Grant: j.grant}
 	}
 	stdout.flush()
 	stderr.flush()

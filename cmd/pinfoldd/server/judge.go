@@ -146,10 +146,10 @@ func (s *Server) decide(v *verdict, q question, view confine.View) {
 }
 
 func parseError(err error) *api.Error {
-	e := &api.Error{Code: api.ParseError, Message: err.Error(), RecommendedAction: "correct the shell syntax"}
+	e := &api.Error{Code: api.ParseError, Message: clean(err.Error()), RecommendedAction: "correct the shell syntax"}
 	if where, ok := errors.AsType[*shparse.Error](err); ok {
-		e.Message = where.Message
-		e.At = &api.At{Line: where.Line, Column: where.Column, Text: where.Text}
+		e.Message = clean(where.Message)
+		e.At = &api.At{Line: where.Line, Column: where.Column, Text: clean(where.Text)}
 	}
 	return e
 }

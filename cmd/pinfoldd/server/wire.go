@@ -20,7 +20,7 @@ func wireDecision(d *policy.Decision, hash string) *api.Decision {
 		Rules:     notNil(d.Rules),
 		Reasons:   wireReasons(d.Reasons),
 		TimeoutMS: d.Timeout.Milliseconds(),
-		Text:      d.Text,
+		Text:      clean(d.Text),
 		Policy:    hash,
 	}
 }
@@ -29,8 +29,8 @@ func wireReasons(reasons []policy.Reason) []api.Reason {
 	out := make([]api.Reason, len(reasons))
 	for i, r := range reasons {
 		out[i] = api.Reason{
-			Rule: r.Rule, Verdict: r.Verdict.String(), Risk: r.Risk.String(), Message: r.Message, Suggest: r.Suggest,
-			At: api.At{Line: r.Span.Line, Column: r.Span.Column, Text: r.Span.Text},
+			Rule: r.Rule, Verdict: r.Verdict.String(), Risk: r.Risk.String(), Message: clean(r.Message), Suggest: r.Suggest,
+			At: api.At{Line: r.Span.Line, Column: r.Span.Column, Text: clean(r.Span.Text)},
 		}
 	}
 	return out
@@ -46,10 +46,10 @@ func wireExplanation(e *policy.Explanation) *api.Explanation {
 		out.Grant = e.Decision.Grant.Words()
 	}
 	for i, p := range e.Parts {
-		part := api.Part{At: api.At{Line: p.Span.Line, Column: p.Span.Column, Text: p.Span.Text}, Verdict: p.Verdict.String(),
+		part := api.Part{At: api.At{Line: p.Span.Line, Column: p.Span.Column, Text: clean(p.Span.Text)}, Verdict: p.Verdict.String(),
 			Effects: make([]api.Effect, len(p.Effects)), Reasons: wireReasons(p.Reasons)}
 		for k, seen := range p.Effects {
-			part.Effects[k] = api.Effect{Effect: seen.Name, Place: seen.Place, Detail: seen.Detail}
+			part.Effects[k] = api.Effect{Effect: seen.Name, Place: seen.Place, Detail: clean(seen.Detail)}
 		}
 		out.Parts[i] = part
 	}
@@ -136,9 +136,9 @@ func refusal(d *policy.Decision) *api.Error {
 		e.RecommendedAction = "use a command that is allowed; pinfold check shows the decision without running anything"
 	}
 	if r := decisive(d); r != nil {
-		e.Message = r.Message
+		e.Message = clean(r.Message)
 		e.Rule = r.Rule
-		e.At = &api.At{Line: r.Span.Line, Column: r.Span.Column, Text: r.Span.Text}
+		e.At = &api.At{Line: r.Span.Line, Column: r.Span.Column, Text: clean(r.Span.Text)}
 		if r.Suggest != "" {
 			e.RecommendedAction = r.Suggest
 		}
