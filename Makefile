@@ -75,6 +75,8 @@ unit-as-user:
 # What takes minutes: every allowed command with every hostile word.
 test-long: build
 	PINFOLD_HOSTILE=all $(GO) test -timeout 60m -run TestHostileWords -v ./confine
+	PINFOLD_FUZZ=5m $(GO) test -count=1 -timeout 30m -run TestKeeperFuzz -v ./confine
+	@if command -v aarch64-linux-gnu-gcc >/dev/null; then bash .ci/cross bin/arm64; else echo "not built for arm64: no aarch64-linux-gnu-gcc"; fi
 
 install: build
 	install -D -m 0755 bin/pinfoldd '$(DESTDIR)$(PREFIX)/bin/pinfoldd'

@@ -527,9 +527,36 @@ static void die_with_daemon(void)
 		_exit(0);
 }
 
+/* What INIT says besides the session's own fields. Strings stay in the message. */
+struct init {
+	uint32_t ngroups, nops, nreport;
+	gid_t groups[1 << 12];
+	struct operation ops[1 << 12];
+};
+
+/* The paths to report are what is left of the message. */
+static bool read_init(struct reader *r, struct session *s, struct init *init)
+{
+	s->setting = read_u32(r);
+	s->breaks = read_u32(r);
+	s->uid = read_u32(r);
+	s->gid = read_u32(r);
+	init->ngroups = read_u32(r);
+	init->nops = read_u32(r);
+	init->nreport = read_u32(r);
+	if (r->bad || init->ngroups > COUNT(init->groups) || init->nops > COUNT(init->ops) || init->nreport > FDS_MAX)
+		return false;
+	for (uint32_t i = 0; i < init->ngroups; i++)
+		init->groups[i] = read_u32(r);
+	s->project = strdup(read_str(r, NULL));
+	s->home = strdup(read_str(r, NULL));
+	for (uint32_t i = 0; i < init->nops && !r->bad; i++)
+		read_op(r, &init->ops[i]);
+	return !r->bad && s->project && s->home;
+}
+
 /* The process that stays: pid 1 of the session's pid namespace. */
-static void keep(char *buf, void *text, size_t size, struct reader *r, struct operation *ops, uint32_t nops,
-		 uint32_t nreport, int devices)
+static void keep(char *buf, void *text, size_t size, struct reader *r, struct init *init, int devices)
 {
 	sigset_t set;
 	int signals;
@@ -542,7 +569,7 @@ static void keep(char *buf, void *text, size_t size, struct reader *r, struct op
 		die(STEP_NAMESPACES, 1);
 	if (loopback_up() || canary_socket())
 		die(STEP_LOOPBACK, 0);
-	build_root(ops, nops, devices);
+	build_root(init->ops, init->nops, devices);
 	if (devices >= 0)
 		close(devices);
 
@@ -552,8 +579,7 @@ static void keep(char *buf, void *text, size_t size, struct reader *r, struct op
 	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (signals < 0)
 		die(STEP_REPORT, 1);
-	report(r, nreport);
-	free(ops);
+	report(r, init->nreport);
 	munmap(text, size);
 	serve(buf, signals);
 }
@@ -562,11 +588,14 @@ static void become_keeper(void)
 {
 	static char buf[MSG_MAX] __attribute__((aligned(8)));
 	static char more[MSG_MAX] __attribute__((aligned(8)));
-	static gid_t groups[1 << 12];
+	static struct init init;
 	int fds[FDS_MAX], nfds = 0, devices = -1, pidfd = -1;
 	struct head h = { 0 };
 
 	fcntl(CHANNEL, F_SETFD, FD_CLOEXEC);
+	/* what whoever started the daemon left open in it */
+	if (close_range(CHANNEL + 1, ~0U, 0))
+		die(STEP_CLOSE, 2);
 	umask(022);
 	/* what the daemon's starter ignored, as nohup does, is not ignored inside */
 	for (int sig = 1; sig < 32; sig++)
@@ -587,25 +616,9 @@ static void become_keeper(void)
 	close(fds[FILTERS]);
 	close(fds[FILTERS + 1]);
 	struct reader r = { text, text + st.st_size, false };
-	session.setting = read_u32(&r);
-	session.breaks = read_u32(&r);
-	session.uid = read_u32(&r);
-	session.gid = read_u32(&r);
-	uint32_t ngroups = read_u32(&r), nops = read_u32(&r), nreport = read_u32(&r);
-	if (ngroups > COUNT(groups) || nops > 1024) {
+	if (!read_init(&r, &session, &init)) {
 		errno = EBADMSG;
 		die(STEP_MESSAGE, 3);
-	}
-	for (uint32_t i = 0; i < ngroups; i++)
-		groups[i] = read_u32(&r);
-	session.project = strdup(read_str(&r, NULL));
-	session.home = strdup(read_str(&r, NULL));
-	struct operation *ops = calloc(nops + 1, sizeof *ops);
-	for (uint32_t i = 0; ops && i < nops; i++)
-		read_op(&r, &ops[i]);
-	if (r.bad || !ops || !session.project || !session.home) {
-		errno = EBADMSG;
-		die(STEP_MESSAGE, 4);
 	}
 	map_filters(fds);
 	dl_iterate_phdr(find_libc, &session);
@@ -614,7 +627,7 @@ static void become_keeper(void)
 	if (system) {
 		/* groups while they may still be set; an unmapped group would
 		 * make files of it unreadable and git rehash them all */
-		if (setgroups(ngroups, groups) || setresgid(session.gid, session.gid, session.gid))
+		if (setgroups(init.ngroups, init.groups) || setresgid(session.gid, session.gid, session.gid))
 			die(STEP_GROUPS, 0);
 		/* device nodes while they may still be made: those of the host
 		 * may have any mode */
@@ -666,7 +679,7 @@ static void become_keeper(void)
 		tell(&h, MSG_KEEPER, sizeof h, &pidfd, 1);
 		_exit(0);
 	}
-	keep(buf, text, (size_t)st.st_size, &r, ops, nops, nreport, devices);
+	keep(buf, text, (size_t)st.st_size, &r, &init, devices);
 	_exit(1);
 }
 

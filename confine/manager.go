@@ -84,6 +84,7 @@ type Manager struct {
 	thread  chan func()
 
 	tamper func(*plan) // tests break a layer here
+	keeper string      // the program that becomes the keeper: this one, but for tests
 	breaks uint32      // or there: BREAK_* of keeper.h, which only a test's build knows
 
 	mu       sync.Mutex
@@ -106,7 +107,7 @@ type sessionKey struct {
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{
 		stateDir: cfg.StateDir, idle: cfg.Idle, maxSessions: cfg.MaxSessions,
-		system:   os.Geteuid() == 0,
+		system: os.Geteuid() == 0, keeper: ownProgram,
 		sessions: map[sessionKey]*session{}, making: map[sessionKey]chan struct{}{},
 		thread: make(chan func()), stop: make(chan struct{}),
 	}

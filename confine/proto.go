@@ -10,7 +10,7 @@ import (
 )
 
 /*
-#cgo CFLAGS: -std=gnu17 -O2 -Wall -Wextra -Werror -Wshadow
+#cgo CFLAGS: -std=gnu17 -O2 -Wall -Wextra -Werror -Wshadow -Wformat=2 -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 #cgo LDFLAGS: -Wl,-z,relro -Wl,-z,now
 #include <string.h>
 #include "keeper.h"
@@ -54,6 +54,8 @@ const (
 	runStdin  = C.RUN_STDIN
 	runTTY    = C.RUN_TTY
 )
+
+const headSize = C.sizeof_struct_head
 
 // A message is built by appending; begin leaves room for the head.
 type message []byte

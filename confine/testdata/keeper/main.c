@@ -1,0 +1,5 @@
+/* The keeper as a program of its own: its constructor does not return. */
+int main(void)
+{
+	return 1;
+}
