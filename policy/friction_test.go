@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -34,6 +35,21 @@ func agentCommands(t testing.TB, project string) (out []string) {
 	return out
 }
 
+// mostAsked is the percentage of commands that the profile "workspace" may ask
+// about for other reasons than those of askedAnyway.
+const mostAsked = 5
+
+// askedAnyway are what is meant to be asked about: the network, publishing,
+// deleting, and places outside the project.
+var askedAnyway = []string{"network", "fetch", "publish", "delet", "remov", "outside", "changes what it keeps of packages"}
+
+func isAskedAnyway(d policy.Decision) bool {
+	return slices.ContainsFunc(d.Reasons, func(r policy.Reason) bool {
+		return r.Verdict == policy.RequireApproval &&
+			slices.ContainsFunc(askedAnyway, func(word string) bool { return strings.Contains(r.Message, word) })
+	})
+}
+
 // How often agents would be asked or refused, under each profile. -v lists
 // what for.
 func TestFriction(t *testing.T) {
@@ -45,7 +61,7 @@ func TestFriction(t *testing.T) {
 			t.Fatal(err)
 		}
 		env := policytest.Env(dir)
-		verdicts, reasons := map[policy.Verdict]int{}, map[string]int{}
+		verdicts, reasons, needless := map[policy.Verdict]int{}, map[string]int{}, 0
 		for _, text := range commands {
 			s, err := shparse.Parse(text)
 			if err != nil {
@@ -58,6 +74,9 @@ func TestFriction(t *testing.T) {
 			if d.Verdict == policy.Allow {
 				continue
 			}
+			if d.Verdict == policy.RequireApproval && !isAskedAnyway(d) {
+				needless++
+			}
 			for _, r := range d.Reasons {
 				if r.Verdict == d.Verdict {
 					reasons[d.Verdict.String()+": "+r.Rule+": "+strings.Fields(r.Span.Text + " -")[0]]++
@@ -68,6 +87,10 @@ func TestFriction(t *testing.T) {
 		n := len(commands)
 		t.Logf("%s: %d commands: %d%% allowed, %d%% asked, %d%% denied", profile, n,
 			100*verdicts[policy.Allow]/n, 100*verdicts[policy.RequireApproval]/n, 100*verdicts[policy.Deny]/n)
+		t.Logf("%s: %.1f%% asked about, not counting the network, deletion and places outside the project", profile, 100*float64(needless)/float64(n))
+		if profile == "workspace" && 100*needless > mostAsked*n {
+			t.Errorf("that is more than %d%%", mostAsked)
+		}
 		var keys []string
 		for k := range reasons {
 			keys = append(keys, k)

@@ -55,16 +55,22 @@ func (j *judge) resolve(name string, dirs []string) (base string, real, inside b
 	full := name
 	if !path.IsAbs(name) {
 		if len(dirs) != 1 {
-			return base, false, false
+			return base, false, len(dirs) > 0 && !slices.ContainsFunc(dirs, func(dir string) bool { return !j.inProject(dir + "/" + name) })
 		}
 		full = dirs[0] + "/" + name
 	}
 	if !slices.Contains(j.env.Path, path.Dir(full)) && !slices.Contains(systemDirs, path.Dir(full)) {
-		to, _, err := j.follow(full)
-		return base, false, err == nil && within(j.env.Project, to)
+		return base, false, j.inProject(full)
 	}
 	p := j.inspect(full)
 	return base, p.real != "" && !p.inside, p.inside
+}
+
+// inProject reports whether an absolute path leads into the project. What does
+// not exist yet will be there when it does.
+func (j *judge) inProject(full string) bool {
+	to, _, err := j.follow(full)
+	return err == nil && within(j.env.Project, to)
 }
 
 // isSystem reports whether the path names a program of the system.
