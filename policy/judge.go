@@ -143,7 +143,7 @@ func (j *judge) run(argv []shparse.Field, dirs []string, stdin shparse.Input, in
 	}
 	base, real, inside := j.resolve(name, dirs)
 	f := j.policy.facts[base]
-	described := f != nil && real
+	described := f != nil && real && !(f.Builtin && in.external && j.lookup(base).real == "")
 	inside = inside || in.local && !described && !strings.Contains(name, "/")
 	if !described {
 		f = &fact{path: base, root: []string{base}, Loose: true, Opaque: true, operands: []role{{kind: roleValue, many: true}}}
@@ -429,7 +429,9 @@ func (j *judge) writePath(x *execution, f shparse.Field, dir string, how writing
 	case placeProject:
 		e.write = j.writable(loc, how)
 	case placeProtected:
-		e.protected = relative(j.env.Project, loc.real)
+		if loc.real != "" { // else nothing can be opened for it
+			e.protected = relative(j.env.Project, loc.real)
+		}
 	}
 	j.effect(x, e)
 }

@@ -97,7 +97,7 @@ func (j *judge) locatePath(text, dir string) location {
 			if climbs(text) {
 				return location{place: placeClimbs}
 			}
-			return location{place: placeProject}
+			return location{place: j.policy.places.inProject(path.Clean(text))}
 		}
 		full = dir + "/" + text
 	}

@@ -14,12 +14,16 @@ func (x *execution) wrapped(argv []shparse.Field) {
 	in.external = in.external || !x.call.fact.Builtin || base == "exec"
 	in.opaque, in.local = in.opaque || x.call.fact.Opaque && x.call.fact.Runner, in.local || x.call.fact.Runner
 	stdin := x.stdin
-	if base == "xargs" {
-		argv = x.fromInput(argv)
-		stdin = shparse.Input{Kind: shparse.Piped}
-	}
 	if first, known := argv[0].Known(); known && first == "" {
 		return
+	}
+	if base == "xargs" {
+		stdin = shparse.Input{Kind: shparse.Piped}
+		more := x.fromInput(argv)
+		if len(more) > len(argv) && !x.call.has("no-run-if-empty") { // it runs once though there is no input
+			x.judge.run(argv, x.dirs, stdin, in)
+		}
+		argv = more
 	}
 	x.judge.run(argv, x.dirs, stdin, in)
 }

@@ -1,6 +1,7 @@
 package shparse
 
 import (
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -303,20 +304,27 @@ const maxPasses = 3
 
 // loop reads a body that runs any number of times, until another pass would
 // find nothing new. Only the acts of the last pass are kept: its state stands
-// for those of all the others.
+// for those of all the others. Where it had to forget what is known, or where
+// the shell is, those of the first pass are kept, too: they are done for certain.
 func (r *reader) loop(st *state, body func(*state) *state) *state {
 	acts, defined, deferred := len(r.acts), len(r.defined), len(r.deferred)
+	start := st.dirs
+	var first []Act
 	for pass := 0; ; pass++ {
 		before := st.copy()
 		after := join(before.copy(), body(st.copy()))
+		if pass > maxPasses || start != nil && before.dirs == nil && after.same(before) {
+			r.acts = slices.Insert(r.acts, acts, first...)
+			return after
+		}
 		if after.same(before) || r.over {
 			return after
 		}
 		if pass == maxPasses {
 			after.forget()
 		}
-		if pass > maxPasses {
-			return after
+		if pass == 0 {
+			first = slices.Clone(r.acts[acts:])
 		}
 		r.acts, r.defined, r.deferred = r.acts[:acts], r.defined[:defined], r.deferred[:deferred]
 		st = after
