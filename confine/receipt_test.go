@@ -82,7 +82,7 @@ func TestProbesAreQuick(t *testing.T) {
 			if took[25] > probeTime*busy {
 				t.Errorf("%s: p50 %v", name, took[25])
 			}
-			if mounts == 0 {
+			if mounts == 0 && !g.Pinned() {
 				t.Errorf("%s: no mount was looked at", name)
 			}
 		}
