@@ -46,11 +46,12 @@ const (
 	placeNull                   // /dev/null and its kind, and standard streams
 	placeDevice                 // anything else under /dev
 	placeOutside                // anywhere else
+	placeHidden                 // a file of the project that is read as empty, when it is written
 	placeClimbs                 // leaves an unknown place upwards
 	placeCount
 )
 
-var placeNames = [placeCount]string{"project", "protected", "git", "readable", "writable", "null", "device", "outside", "climbs"}
+var placeNames = [placeCount]string{"project", "protected", "git", "readable", "writable", "null", "device", "outside", "hidden", "climbs"}
 
 func placeByName(name string) (place, bool) {
 	i := slices.Index(placeNames[:], name)

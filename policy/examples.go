@@ -19,7 +19,7 @@ func (exampleFiles) Follow(full string) (string, Kind, error) {
 	switch {
 	case clean == "/project", clean == "/project/sub", clean == "/", clean == "/tmp", clean == "/usr/bin", clean == "/usr":
 		return clean, Directory, nil
-	case path.Dir(clean) == "/usr/bin", path.Dir(clean) == "/usr/lib/git-core", clean == "/project/file":
+	case path.Dir(clean) == "/usr/bin", path.Dir(clean) == "/usr/lib/git-core", clean == "/project/file", clean == "/project/.env":
 		return clean, Regular, nil
 	}
 	return clean, Missing, nil

@@ -424,16 +424,34 @@ func (j *judge) inside(loc location) string {
 // needs.
 func (j *judge) writePath(x *execution, f shparse.Field, dir string, how writing, kind effectKind, at where) {
 	loc := j.locate(f, dir)
+	if loc.place == placeProject && loc.exact {
+		loc.place = j.guarded(loc, kind)
+	}
 	e := &effect{kind: kind, place: loc.place, detail: f.String(), at: at, path: j.inside(loc), vague: !loc.exact}
 	switch loc.place {
 	case placeProject:
 		e.write = j.writable(loc, how)
-	case placeProtected:
-		if loc.real != "" { // else nothing can be opened for it
-			e.protected = relative(j.env.Project, loc.real)
-		}
+	case placeProtected, placeHidden:
+		e.protected = j.inside(loc)
 	}
 	j.effect(x, e)
+}
+
+// guarded places a path of the project that is written: beside what its name
+// says, something hidden must be there to be so, a bare repository is told by
+// what lies in it, and a directory that holds protected paths goes with them.
+func (j *judge) guarded(loc location, kind effectKind) place {
+	rel, places := j.inside(loc), &j.policy.places
+	switch {
+	case rel == "" || rel == ".":
+	case j.bareGit(rel):
+		return placeGit
+	case loc.kind != Missing && places.hidden.Covers(rel):
+		return placeHidden
+	case kind == effectDeletes && loc.kind == Directory && places.protected.holds(rel):
+		return placeProtected
+	}
+	return placeProject
 }
 
 // writable returns the place that the grant must hold so that the location

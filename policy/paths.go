@@ -120,6 +120,16 @@ func (l Paths) Covers(rel string) bool {
 	return false
 }
 
+// begins reports whether the path, or a directory on the way to it, matches from
+// its first component on.
+func (l Paths) begins(rel string) bool {
+	var store [16]string
+	names := split(store[:0], rel)
+	return slices.ContainsFunc(l.patterns, func(p pattern) bool {
+		return len(p.names) <= len(names) && p.ends(names[:len(p.names)], len(p.names))
+	})
+}
+
 // holds reports whether something beneath the path may match because of where
 // it lies: the path ends in the first names of a longer pattern.
 func (l Paths) holds(rel string) bool {

@@ -61,6 +61,9 @@ func (j *judge) locate(f shparse.Field, dir string) location {
 	if strings.HasPrefix(prefix, "/dev/fd/") {
 		return location{place: placeNull}
 	}
+	if sure := j.surely(f); sure != placeProject {
+		return location{place: sure}
+	}
 	slash := strings.LastIndexByte(prefix, '/')
 	switch {
 	case prefix == "/" || slash < 0 && f.Class() == shparse.Any && prefix == "":
@@ -76,6 +79,30 @@ func (j *judge) locate(f shparse.Field, dir string) location {
 	loc := j.locatePath(prefix, dir)
 	loc.exact = false
 	return loc
+}
+
+// surely places a path by those of its components that are known, wherever it
+// leads: "$d/.envrc" is protected whatever $d is. What its known beginning leads
+// to is for others.
+func (j *judge) surely(f shparse.Field) place {
+	const hole = "…" // as Field shows it
+	text := f.String()
+	_, rest, found := strings.Cut(text, hole)
+	for found {
+		var known string
+		known, rest, found = strings.Cut(rest, hole)
+		_, known, inner := strings.Cut(known, "/")
+		if end := strings.LastIndexByte(known, '/'); found {
+			known = known[:max(end, 0)] // the last component goes on with a hole
+		}
+		if known = strings.Trim(path.Clean("/"+known), "/"); !inner || known == "" {
+			continue
+		}
+		if at := j.policy.places.inProject(known); at != placeProject {
+			return at
+		}
+	}
+	return placeProject
 }
 
 // climbs reports whether the text has a component "..".
@@ -196,6 +223,30 @@ func (p *places) inProject(rel string) place {
 		return placeProtected
 	}
 	return placeProject
+}
+
+// bareGit reports whether the project-relative path is what steers a bare
+// repository: a directory with what git looks for there
+// (gitrepository-layout(5)).
+func (j *judge) bareGit(rel string) bool {
+	for dir, rest := "", rel; rest != ""; {
+		if j.policy.places.git.begins(rest) && j.isRepository(path.Join(j.env.Project, dir)) {
+			return true
+		}
+		var part string
+		part, rest, _ = strings.Cut(rest, "/")
+		dir = path.Join(dir, part)
+	}
+	return false
+}
+
+func (j *judge) isRepository(dir string) bool {
+	for _, name := range [...]string{"HEAD", "objects", "refs"} {
+		if _, kind, err := j.follow(dir + "/" + name); err != nil || kind == Missing {
+			return false
+		}
+	}
+	return true
 }
 
 // inGitDir returns what follows a component ".git".

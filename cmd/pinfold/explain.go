@@ -162,7 +162,7 @@ func verdictWord(verdict string) string {
 // places says where a path lies.
 var places = map[string]string{
 	"project": "in the project", "protected": "a protected path", "git": "what steers git", "readable": "shown read-only by the sandbox",
-	"writable": "writable by every command", "null": "harmless", "device": "a device", "outside": "outside the project",
+	"writable": "writable by every command", "null": "harmless", "device": "a device", "outside": "outside the project", "hidden": "read as empty",
 	"climbs": "out of an unknown directory",
 }
 
