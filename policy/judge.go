@@ -81,8 +81,19 @@ type scope struct {
 	external bool // by another program: what bash has built in is a program then
 	opaque   bool // by one that may run anything in the project: opaque commands need no rule of their own
 	local    bool // from the project's own environment: so names that are not known are of the project
+	input    input
 	depth    int
 }
+
+// An input says what an xargs around the command is taken to have read, so that
+// those within it are not read in both ways each.
+type input uint8
+
+const (
+	anyInput input = iota
+	noInput
+	someInput
+)
 
 // script judges everything that a script does.
 func (j *judge) script(s *shparse.Script, start shparse.Start, in scope) {

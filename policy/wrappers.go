@@ -20,9 +20,15 @@ func (x *execution) wrapped(argv []shparse.Field) {
 	if base == "xargs" {
 		stdin = shparse.Input{Kind: shparse.Piped}
 		more := x.fromInput(argv)
-		if len(more) > len(argv) && !x.call.has("no-run-if-empty") { // it runs once though there is no input
-			x.judge.run(argv, x.dirs, stdin, in)
+		if len(more) > len(argv) && !x.call.has("no-run-if-empty") && in.input != someInput { // it runs once though there is no input
+			none := in
+			none.input = noInput
+			x.judge.run(argv, x.dirs, stdin, none)
 		}
+		if in.input == noInput {
+			return
+		}
+		in.input = someInput
 		argv = more
 	}
 	x.judge.run(argv, x.dirs, stdin, in)

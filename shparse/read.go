@@ -302,6 +302,9 @@ func (r *reader) ifClause(c *syntax.IfClause, st *state) *state {
 // what still changes then becomes unknown.
 const maxPasses = 3
 
+// maxKept bounds the acts of the first pass that are kept.
+const maxKept = 100
+
 // loop reads a body that runs any number of times, until another pass would
 // find nothing new. Only the acts of the last pass are kept: its state stands
 // for those of all the others. Where it had to forget what is known, or where
@@ -323,7 +326,7 @@ func (r *reader) loop(st *state, body func(*state) *state) *state {
 		if pass == maxPasses {
 			after.forget()
 		}
-		if pass == 0 {
+		if pass == 0 && len(r.acts)-acts <= maxKept {
 			first = slices.Clone(r.acts[acts:])
 		}
 		r.acts, r.defined, r.deferred = r.acts[:acts], r.defined[:defined], r.deferred[:deferred]
