@@ -3,6 +3,7 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -62,12 +63,19 @@ func unseal(line []byte) (carried, computed string, ok bool) {
 
 // A Break is a place where the chain does not hold.
 type Break struct {
+	File string // name of the segment; "" when there is but one
 	Line int    // 1-based
 	What string // what is wrong there
 }
 
-// String returns "line 7: …".
-func (b Break) String() string { return "line " + strconv.Itoa(b.Line) + ": " + b.What }
+// String returns "file, line 7: …".
+func (b Break) String() string {
+	at := "line " + strconv.Itoa(b.Line) + ": " + b.What
+	if b.File != "" {
+		return b.File + ", " + at
+	}
+	return at
+}
 
 // A Report is what Verify found.
 type Report struct {
@@ -96,17 +104,22 @@ func Verify(r io.Reader) (Report, error) {
 
 // A chain is the state of reading a trace from its beginning.
 type chain struct {
-	line   int
-	seq    uint64
-	prev   string
-	breaks []Break
-	open   map[string]opened
+	file    string
+	line    int
+	first   uint64 // number of the file's first record
+	seq     uint64
+	prev    string
+	retired *link             // the last record that was removed because of its age
+	key     ed25519.PublicKey // nil when heads are not checked
+	from    *link             // the first record, when it is not number 1
+	breaks  []Break
+	open    map[string]opened
 }
 
 // opened is a run that may have started and has no outcome yet.
 type opened struct {
-	Run    string
-	Caller Caller
+	Run    string `json:"run"`
+	Caller Caller `json:"caller"`
 	line   int
 }
 
@@ -120,36 +133,79 @@ type link struct {
 	Run      string `json:"run"`
 	Approved bool   `json:"approved"`
 	Caller   Caller `json:"caller"`
+
+	Open []opened `json:"open"` // of a segment record
+	Head Head     `json:"head"` // of a head record
+
+	LastSeq  uint64 `json:"last_seq"` // of a retired record
+	LastHash string `json:"last_hash"`
+
+	hash  string
+	whole bool // the hash is that of the content
+}
+
+// readLink reads the line as a record.
+func readLink(line []byte) (*link, bool) {
+	carried, computed, ok := unseal(line)
+	l := link{hash: carried, whole: carried == computed}
+	return &l, ok && json.Unmarshal(line, &l) == nil
 }
 
 // step takes the next line. After a break the chain goes on from what the line
 // says of itself, so that one change is one break.
 func (c *chain) step(line []byte) {
 	c.line++
-	carried, computed, ok := unseal(line)
-	var l link
-	if !ok || json.Unmarshal(line, &l) != nil {
+	l, ok := readLink(line)
+	if !ok {
 		c.broken("is not a record")
 		return
 	}
+	if c.seq == 0 && c.prev == genesis && l.Seq > 1 && l.Event == EventSegment && l.whole {
+		c.from = l // what came before may have been removed in order: see end
+		c.seq, c.prev = l.Seq-1, l.Prev
+	}
 	switch {
-	case carried != computed:
+	case !l.whole:
 		c.broken("its hash is not that of its content: it was changed")
 	case l.Prev != c.prev:
 		c.broken("does not follow the record before it: records were removed, added or moved")
 	case l.Seq != c.seq+1:
 		c.broken(fmt.Sprintf("has number %d after %d", l.Seq, c.seq))
 	}
-	c.prev, c.seq = carried, l.Seq
+	c.checkHead(l)
+	if c.first == 0 {
+		c.first = l.Seq
+	}
+	c.prev, c.seq = l.hash, l.Seq
 	switch {
 	case l.Event == EventDecided && l.Approved:
 		c.open[l.Run] = opened{l.Run, l.Caller, c.line}
 	case l.Event == EventFinished:
 		delete(c.open, l.Run)
+	case l.Event == EventSegment:
+		for _, o := range l.Open {
+			o.line = c.line
+			c.open[o.Run] = o
+		}
+	case l.Event == EventRetired:
+		c.retired = l
 	}
 }
 
-func (c *chain) broken(what string) { c.breaks = append(c.breaks, Break{c.line, what}) }
+// checkHead checks the signature of a record that has one.
+func (c *chain) checkHead(l *link) {
+	if l.Event != EventHead || c.key == nil {
+		return
+	}
+	switch h := l.Head; {
+	case !h.good(c.key):
+		c.broken("is signed with another key")
+	case h.Seq != c.seq || h.Hash != c.prev:
+		c.broken("is not the head of what stands before it")
+	}
+}
+
+func (c *chain) broken(what string) { c.breaks = append(c.breaks, Break{c.file, c.line, what}) }
 
 // openRuns returns the open runs in the order of their decisions.
 func (c *chain) openRuns() []opened {

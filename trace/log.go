@@ -2,6 +2,8 @@ package trace
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,24 +36,50 @@ type Options struct {
 	Version string      // of the daemon, for the start record
 	Build   string
 	Setting string
+	// Always has records on the disk before they count, not within a second.
+	Always bool
+	// Segment, Keep and KeepBytes bound the trace; 0 is the default of each.
+	Segment, KeepBytes int64
+	Keep               time.Duration
+
+	now func() time.Time // in tests
+}
+
+func (o *Options) complete() {
+	o.Segment, o.KeepBytes, o.Keep = cmp.Or(o.Segment, DefaultSegment), cmp.Or(o.KeepBytes, DefaultKeepBytes), cmp.Or(o.Keep, DefaultKeep)
+	if o.now == nil {
+		o.now = time.Now
+	}
 }
 
 // A Log is an open trace. It is safe for concurrent use.
 type Log struct {
-	file *os.File
-	path string
+	file    *os.File
+	path    string
+	options Options
+	key     ed25519.PrivateKey
 
-	mu     sync.Mutex
-	size   int64    // of the file; every byte below is part of a whole record
-	room   int64    // the file's blocks are allocated up to here
-	seq    uint64   // of the last record
-	prev   string   // its hash
-	open   int      // runs whose outcome is still to come
-	owed   [][]byte // outcomes that could not be written yet, in order
-	dead   error    // why nothing can be appended any more
-	buf    []byte   // reused for lines
-	dirty  bool     // written to and not yet synced
-	closed bool
+	tidyMu  sync.Mutex // held for the files beside the one that is written
+	signed  uint64     // number in the head; under tidyMu
+	tidying sync.WaitGroup
+	syncMu  sync.Mutex // held while records are brought to the disk for Always
+	synced  uint64     // number of the last record on the disk, as far as Always asked; under syncMu
+
+	mu      sync.Mutex
+	size    int64             // of the file; every byte below is part of a whole record
+	room    int64             // the file's blocks are allocated up to here
+	seq     uint64            // of the last record
+	prev    string            // its hash
+	first   uint64            // number of the segment's first record
+	day     string            // on which the segment began, UTC
+	retry   time.Time         // no new segment before
+	problem error             // why none could be begun
+	running map[string]Caller // runs whose outcome is still to come
+	owed    [][]byte          // outcomes that could not be written yet, in order
+	dead    error             // why nothing can be appended any more
+	buf     []byte            // reused for lines
+	dirty   bool              // written to and not yet synced
+	closed  bool
 }
 
 // A BusyError says that another process has the log open.
@@ -65,8 +93,14 @@ func (e *BusyError) Error() string { return e.Path + ": another pinfoldd writes 
 // was wrong is nil when nothing was. The error is a [*BusyError] when another
 // process has the trace open.
 func Open(o Options) (*Log, *Recovery, error) {
-	l := &Log{path: o.Path}
+	o.complete()
+	l := &Log{path: o.Path, options: o, running: map[string]Caller{}}
 	if err := l.openFile(o.Mode); err != nil {
+		return nil, nil, err
+	}
+	var err error
+	if l.key, err = loadKey(o.Path); err != nil {
+		_ = l.file.Close()
 		return nil, nil, err
 	}
 	recovery, err := l.repair()
@@ -77,6 +111,7 @@ func Open(o Options) (*Log, *Recovery, error) {
 		_ = l.file.Close()
 		return nil, nil, fmt.Errorf("%s: %w", o.Path, err)
 	}
+	l.tidying.Go(l.tidy)
 	return l, recovery, nil
 }
 
@@ -119,12 +154,27 @@ func (l *Log) repair() (*Recovery, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newChain()
+	c, err := l.before()
+	if err != nil {
+		return nil, err
+	}
+	c.line = 0
 	torn, err := eachLine(io.NewSectionReader(l.file, 0, info.Size()), c.step)
 	if err != nil {
 		return nil, err
 	}
 	l.size, l.seq, l.prev = info.Size()-torn, c.seq, c.prev
+	l.first, l.day = c.first, info.ModTime().UTC().Format(time.DateOnly)
+	if l.first == 0 {
+		l.first, l.day = l.seq+1, l.options.now().UTC().Format(time.DateOnly)
+	}
+	head, err := readHead(l.path)
+	if err != nil {
+		c.broken(err.Error())
+	}
+	if head != nil && head.Seq > l.seq {
+		c.broken(fmt.Sprintf("ends with number %d, but %d was signed: records were cut off", l.seq, head.Seq))
+	}
 	if torn > 0 {
 		if err := l.file.Truncate(l.size); err != nil {
 			return nil, err
@@ -169,23 +219,35 @@ func (l *Log) Decide(d Decided) (*Run, error) {
 		return nil, errors.New("the decision is too long to be recorded")
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.flushOwed(); err != nil {
+	run, seq, err := l.decide(d, body)
+	l.mu.Unlock()
+	if err != nil {
 		return nil, err
 	}
+	return run, l.commit(seq)
+}
+
+// decide records the decision and returns its number.
+func (l *Log) decide(d Decided, body []byte) (*Run, uint64, error) {
+	if err := l.flushOwed(); err != nil {
+		return nil, 0, err
+	}
+	l.turn()
 	pending := 0
 	if d.Approved {
 		pending = 1
 	}
 	if err := l.reserve(len(body), pending); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := l.write(body); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	l.open += pending
 	d.Caller.Executable = ""
-	return &Run{l, d.Run, d.Caller}, nil
+	if d.Approved {
+		l.running[d.Run] = d.Caller
+	}
+	return &Run{l, d.Run, d.Caller}, l.seq, nil
 }
 
 // Finish records how the run ended. An error means that it could not be written
@@ -204,10 +266,54 @@ func (r *Run) Finish(f Finished) error {
 	}
 	l := r.log
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open--
+	delete(l.running, r.id)
 	l.owed = append(l.owed, body)
-	return l.flushOwed()
+	err = l.flushOwed()
+	seq := l.seq
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return l.commit(seq)
+}
+
+// commit returns when the record with the number is on the disk, if that is
+// asked for. Many that wait are served by one fdatasync(2).
+func (l *Log) commit(seq uint64) error {
+	if !l.options.Always {
+		return nil
+	}
+	l.syncMu.Lock()
+	defer l.syncMu.Unlock()
+	if l.synced >= seq {
+		return nil
+	}
+	l.mu.Lock()
+	upTo, fd := l.seq, -1
+	var err error
+	if !l.closed {
+		fd, err = unix.FcntlInt(l.file.Fd(), unix.F_DUPFD_CLOEXEC, 0) // a new segment may take its place
+	}
+	l.mu.Unlock()
+	if fd >= 0 {
+		err = unix.Fdatasync(fd)
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.dead = fmt.Errorf("flush the trace to the disk: %w", err)
+		return l.dead
+	}
+	l.synced = upTo
+	return nil
+}
+
+// Problem returns why no new segment can be begun, nil when nothing is wrong.
+func (l *Log) Problem() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.problem
 }
 
 // flushOwed writes the outcomes that are still to be written, in order.
@@ -239,7 +345,7 @@ func (l *Log) appendNew(v any) error {
 // body of n bytes, for the outcomes of the open runs and pending more, and for
 // the stop record.
 func (l *Log) reserve(n, pending int) error {
-	need := l.size + int64(n) + 512 + int64(l.open+pending+1)*maxOutcome
+	need := l.size + int64(n) + 512 + int64(len(l.running)+pending+1)*maxOutcome
 	if need <= l.room {
 		return nil
 	}
@@ -304,19 +410,42 @@ func (l *Log) write(body []byte) error {
 	return nil
 }
 
-// sync flushes the file to the disk.
+// sync flushes the file to the disk, and then says in the head what is there.
 func (l *Log) sync() {
 	l.mu.Lock()
-	closed := l.closed
 	l.dirty = false
+	seq, hash, closed := l.seq, l.prev, l.closed
+	fd, err := -1, error(nil)
+	if !closed {
+		fd, err = unix.FcntlInt(l.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	}
 	l.mu.Unlock()
 	if closed {
 		return
 	}
-	if err := l.file.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
+	if err == nil {
+		err = unix.Fsync(fd)
+		_ = unix.Close(fd)
+	}
+	if err != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.dead = fmt.Errorf("flush the trace to the disk: %w", err)
+		return
+	}
+	l.tidyMu.Lock()
+	defer l.tidyMu.Unlock()
+	l.sign(seq, hash)
+}
+
+// sign writes the head. A full disk keeps the one before, which still holds.
+func (l *Log) sign(seq uint64, hash string) {
+	if seq <= l.signed {
+		return
+	}
+	text, err := json.Marshal(signHead(l.key, seq, hash))
+	if err == nil && replaceFile(headFile(l.path), text, l.options.Mode) == nil {
+		l.signed = seq
 	}
 }
 
@@ -327,6 +456,9 @@ func (l *Log) Close() error {
 	if err != nil {
 		return err
 	}
+	l.tidying.Wait()
+	l.tidyMu.Lock()
+	defer l.tidyMu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -337,7 +469,11 @@ func (l *Log) Close() error {
 		err = l.write(body)
 	}
 	l.closed = true
-	return errors.Join(err, l.file.Sync(), l.file.Close())
+	err = errors.Join(err, l.file.Sync())
+	if err == nil {
+		l.sign(l.seq, l.prev)
+	}
+	return errors.Join(err, l.file.Close())
 }
 
 // encode returns v as one line of JSON.
