@@ -182,6 +182,12 @@ func (c *Client) Trace(ctx context.Context, run string, limit int) (*TraceAnswer
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
+	return c.TraceQuery(ctx, query)
+}
+
+// TraceQuery asks for the records that match; openapi.yaml has the parameters.
+// On the control socket they are everybody's.
+func (c *Client) TraceQuery(ctx context.Context, query url.Values) (*TraceAnswer, error) {
 	target := "/v1/trace"
 	if len(query) > 0 {
 		target += "?" + query.Encode()

@@ -21,7 +21,7 @@
 //
 //   - A decision is on the file before [Log.Decide] returns: one write(2), so
 //     that it survives the death of any process. It reaches the disk within
-//     about a second.
+//     about a second, or before Decide returns when Options.Always is set.
 //
 //   - Room for the outcome is allocated before the decision is written, so that
 //     a full disk cannot suppress an outcome: it refuses the next command.
@@ -36,9 +36,15 @@
 //     trace/redact. Where something was taken out of a command, the record says
 //     redacted, and its text is not what was judged.
 //
+//   - Segments end when they are full or the day does, are compressed, and removed
+//     by age and total size; a record says up to where. The last record of each,
+//     and a file beside them once a second, is a head signed with the daemon's
+//     key: [VerifyFiles] misses what was cut off, and a chain that was made anew.
+//
 // # Not promised
 //
-// Records are not signed: whoever may write the file can make a whole new
-// chain, and cutting off records at the end leaves no mark. The file
-// is not rotated: it grows until the daemon is stopped and it is moved away.
+// What came within the last second before a crash of the machine, unless
+// Options.Always is set. Whoever can write the daemon's state can put an older
+// trace with its own head, or another key with a new chain, in its place: keep
+// the public key, and now and then a head, elsewhere.
 package trace

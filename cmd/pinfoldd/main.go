@@ -45,6 +45,9 @@ type options struct {
 	site          policyFile
 	idle          time.Duration
 	readyFD       int
+	traceSync     string
+	traceKeep     time.Duration
+	traceBytes    int64
 }
 
 func main() {
@@ -52,8 +55,13 @@ func main() {
 }
 
 func run(args []string) int {
-	if len(args) > 0 && args[0] == "policy" {
-		return policyCommand(args[1:])
+	if len(args) > 0 {
+		switch args[0] {
+		case "policy":
+			return policyCommand(args[1:])
+		case "trace":
+			return traceCommand(args[1:])
+		}
 	}
 	var o options
 	flags := flag.NewFlagSet("pinfoldd", flag.ContinueOnError)
@@ -61,6 +69,9 @@ func run(args []string) int {
 	flags.StringVar(&o.socket, "socket", "", "listen on this `path` (default "+api.SystemSocket+", or the user's)")
 	flags.StringVar(&o.state, "state", "", "keep trace and caches in this `directory` (default "+systemState+", or $XDG_STATE_HOME/pinfold)")
 	flags.StringVar(&o.policy, "policy", "", "the site's policy, a `file` (default "+systemPolicy+", or $XDG_CONFIG_HOME/pinfold/policy.toml; none is the built-in policy)")
+	flags.StringVar(&o.traceSync, "trace-sync", "written", "when a record counts: `written`, which survives the death of any process, or always, on the disk")
+	flags.DurationVar(&o.traceKeep, "trace-keep", trace.DefaultKeep, "keep the trace for so long")
+	flags.Int64Var(&o.traceBytes, "trace-keep-mib", trace.DefaultKeepBytes>>20, "keep so many `MiB` of the trace at most")
 	flags.DurationVar(&o.idle, "idle", -1, "end after so long without a request; 0 is never (default 15m with --user, else 0)")
 	flags.IntVar(&o.readyFD, "ready-fd", -1, "started on demand: say on this `descriptor` that the daemon serves, or why not")
 	showVersion := flags.Bool("version", false, "print the version and exit")
@@ -143,6 +154,9 @@ func (o *options) complete() error {
 			o.idle = userIdle
 		}
 	}
+	if o.traceSync != "written" && o.traceSync != "always" || o.traceKeep <= 0 || o.traceBytes <= 0 {
+		return errors.New("the trace's flags: sync is written or always, and what is kept is more than nothing")
+	}
 	if err := o.completePolicy(); err != nil {
 		return err
 	}
@@ -224,7 +238,8 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 	}
 	defer func() { err = errors.Join(err, manager.Close()) }()
 	records, recovery, err := trace.Open(trace.Options{
-		Path: filepath.Join(o.state, traceFile), Mode: o.traceMode(), Version: version, Build: build, Setting: o.setting()})
+		Path: filepath.Join(o.state, traceFile), Mode: o.traceMode(), Version: version, Build: build, Setting: o.setting(),
+		Always: o.traceSync == "always", Keep: o.traceKeep, KeepBytes: o.traceBytes << 20})
 	if err != nil {
 		return fmt.Errorf("the trace cannot be opened: %w", err)
 	}

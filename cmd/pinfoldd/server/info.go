@@ -263,8 +263,28 @@ func traceQuery(raw string) (trace.Query, *api.Error) {
 			if err != nil || q.Limit < 1 || q.Limit > api.MaxTraceLimit {
 				return q, api.InvalidField("limit", fmt.Sprintf("must be a whole number from 1 to %d", api.MaxTraceLimit))
 			}
+		case name == "project":
+			q.Project = list[0]
+		case name == "verdict":
+			q.Verdict = list[0]
+		case name == "rule":
+			q.Rule = list[0]
+		case name == "command":
+			q.Command = list[0]
+		case name == "error":
+			q.Error = list[0]
+		case name == "since" || name == "until":
+			at, err := time.Parse(time.RFC3339, list[0])
+			if err != nil {
+				return q, api.InvalidField(name, "must be a time such as 2026-01-31T12:00:00Z")
+			}
+			if name == "since" {
+				q.Since = at
+			} else {
+				q.Until = at
+			}
 		default:
-			return q, api.InvalidField("query", "has a parameter other than run and limit")
+			return q, api.InvalidField("query", "has a parameter that GET /v1/openapi.yaml does not list")
 		}
 	}
 	return q, nil
