@@ -12,7 +12,7 @@ import (
 
 // described are the types that openapi.yaml describes, each under its name.
 var described = []any{
-	ExecRequest{}, CheckRequest{}, Result{}, Provenance{}, Encoding{}, Truncated{}, Decision{}, Reason{}, At{}, Grant{}, Net{}, Receipt{}, Limits{}, Usage{},
+	ExecRequest{}, CheckRequest{}, Result{}, Provenance{}, Denied{}, Encoding{}, Truncated{}, Decision{}, Reason{}, At{}, Grant{}, Net{}, Receipt{}, Limits{}, Usage{},
 	DecidedEvent{}, StartedEvent{}, OutputEvent{}, FinishedEvent{}, CheckAnswer{}, Status{}, Layer{}, TraceAnswer{}, ErrorAnswer{}, Error{},
 	ApprovalEvent{}, Approval{}, ApprovalCaller{}, Approver{}, ApprovalDecision{}, ApprovalAnswer{}, ApprovalList{},
 	Explanation{}, Part{}, Effect{}, PolicySummary{}, Rule{}, LeftOut{}, ReloadAnswer{},

@@ -21,10 +21,21 @@ type Outcome struct {
 	// there as [REDACTED:kind].
 	Redactions map[string]int `json:"redactions,omitempty"`
 	Provenance Provenance     `json:"provenance"`
-	Decision   *Decision      `json:"decision"`
-	Grant      *Grant         `json:"grant"`
-	Receipt    *Receipt       `json:"receipt"`
-	Usage      *Usage         `json:"usage"`
+	// Denied names what the confinement refused, as far as it is known.
+	Denied []Denied `json:"denied"`
+	// Masked are sockets and FIFOs of the project that the command found as
+	// empty files.
+	Masked   []string  `json:"masked"`
+	Decision *Decision `json:"decision"`
+	Grant    *Grant    `json:"grant"`
+	Receipt  *Receipt  `json:"receipt"`
+	Usage    *Usage    `json:"usage"`
+}
+
+// A Denied is something that the confinement refused.
+type Denied struct {
+	What string `json:"what"` // write, execute, read (not in the view) or network
+	Path string `json:"path"` // absolute, empty for the network
 }
 
 // Provenance says what the streams are: data, and no instructions to anybody.

@@ -60,16 +60,17 @@ func (m *Manager) runOnce(ctx context.Context, r Request) (Outcome, error) {
 
 // A command is a run under way.
 type command struct {
-	s      *session
-	r      Request
-	init   *spare
-	bounds *Bounds
-	limits Limits
-	probes uint32
-	masked []string
-	output [2]*output   // of the second there is none when both are one
-	input  *input       // nil when there is none
-	total  atomic.Int64 // bytes of both streams
+	s        *session
+	r        Request
+	init     *spare
+	bounds   *Bounds
+	limits   Limits
+	probes   uint32
+	masked   []string
+	readonly []string     // of the project, whatever the grant writes
+	output   [2]*output   // of the second there is none when both are one
+	input    *input       // nil when there is none
+	total    atomic.Int64 // bytes of both streams
 
 	mu      sync.Mutex
 	stage   stage
@@ -121,7 +122,7 @@ func (c *command) start() error {
 		return err
 	}
 	defer ruleset.Close()
-	c.probes, c.masked = p.probes, p.masked
+	c.probes, c.masked, c.readonly = p.probes, p.masked, p.readonly()
 	fds, err := c.pipes()
 	defer func() { closeAll(fds) }()
 	if err != nil {
@@ -184,6 +185,7 @@ func (c *command) pipes() ([]int, error) {
 		fds = append(fds, theirs)
 		c.output[i] = newOutput(ours, w)
 	}
+	c.output[len(outputs)-1].keep = deniedTail
 	if c.r.Stdin == nil {
 		return fds, nil
 	}
@@ -444,6 +446,7 @@ func (c *command) hear() {
 func (c *command) attach(master int) {
 	unix.SetNonblock(master, true)
 	c.output[0] = newOutput(master, c.r.Stdout)
+	c.output[0].keep = deniedTail
 	go c.output[0].deliver(c.count)
 }
 
@@ -590,6 +593,11 @@ func (c *command) outcome(e ending) (Outcome, error) {
 		out.ExitCode, out.Signal = -1, unix.SignalName(e.status.Signal())
 	default:
 		out.ExitCode = e.status.ExitStatus()
+	}
+	for _, o := range c.output {
+		if o != nil && len(o.tail) > 0 {
+			out.Denied = c.denied(o.tail, cmp.Or(out.FinalDir, c.r.Dir), c.r.Dir)
+		}
 	}
 	return out, nil
 }

@@ -19,6 +19,8 @@ type output struct {
 	fd   int
 	w    io.Writer
 	done chan struct{}
+	tail []byte // the last bytes, where they are looked at
+	keep int    // how many
 }
 
 func newOutput(fd int, w io.Writer) *output {
@@ -56,6 +58,11 @@ func (o *output) hand(b []byte, count func(int)) {
 		return
 	}
 	count(len(b))
+	if o.keep > 0 {
+		if o.tail = append(o.tail, b[max(0, len(b)-o.keep):]...); len(o.tail) > o.keep {
+			o.tail = append(o.tail[:0], o.tail[len(o.tail)-o.keep:]...)
+		}
+	}
 	if o.w != nil {
 		if _, err := o.w.Write(b); err != nil {
 			o.w = nil

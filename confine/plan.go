@@ -45,6 +45,18 @@ type lateFS struct {
 	rights landlock.AccessFSSet
 }
 
+// readonly are the places of the project that stay read-only beneath a granted
+// one.
+func (p *plan) readonly() []string {
+	var list []string
+	for _, o := range p.ops {
+		if o.kind == opRebind && o.flags&opfProject != 0 && o.set&attrRO != 0 {
+			list = append(list, o.a)
+		}
+	}
+	return list
+}
+
 func (p *plan) free() {
 	for _, fd := range p.close {
 		unix.Close(fd)

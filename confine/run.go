@@ -72,6 +72,7 @@ type Outcome struct {
 	// Masked are sockets and FIFOs of the project, by their project-relative
 	// paths, that the command found as empty files.
 	Masked  []string
+	Denied  []Denied // what is known of it, see Denied
 	Receipt Receipt
 	Usage   Usage
 }

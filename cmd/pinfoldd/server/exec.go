@@ -288,6 +288,7 @@ func (j *job) outcome(out *confine.Outcome) *api.Outcome {
 		Run: j.id, Decision: j.decision, Grant: j.grant,
 		Receipt: wireReceipt(&out.Receipt, j.server.Setting), Usage: wireUsage(&out.Usage),
 		Error: endedEarly(out.Ended, j.timeout), Provenance: api.Provenance{Source: api.CommandOutput},
+		Denied: wireDenied(out.Denied), Masked: cleanAll(out.Masked),
 	}
 	o.Success = o.Error == nil
 	if o.Error != nil {

@@ -92,6 +92,23 @@ func wireReceipt(r *confine.Receipt, setting string) *api.Receipt {
 	}
 }
 
+// cleanAll returns the texts without their secrets, never nil.
+func cleanAll(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = clean(s)
+	}
+	return out
+}
+
+func wireDenied(list []confine.Denied) []api.Denied {
+	denied := make([]api.Denied, len(list))
+	for i, d := range list {
+		denied[i] = api.Denied{What: d.What, Path: clean(d.Path)}
+	}
+	return denied
+}
+
 func wireUsage(u *confine.Usage) *api.Usage {
 	return &api.Usage{
 		WallMS: milliseconds(u.Wall), UserMS: milliseconds(u.User), SystemMS: milliseconds(u.System),
