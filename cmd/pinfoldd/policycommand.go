@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/pinfold/pinfold/api"
@@ -167,7 +168,8 @@ func policyShow(args []string) (int, error) {
 	if len(sources) == 0 {
 		site += " (there is none: the built-in policy)"
 	}
-	fmt.Printf("policy   %s\nsite     %s\nreadable %s\nwritable %s\n", p.Hash(), site, list(p.Readable()), list(p.Writable()))
+	fmt.Printf("policy   %s\nsite     %s\nreadable %s\nwritable %s\ngroups   %s\n",
+		p.Hash(), site, list(p.Readable()), list(p.Writable()), list(p.Groups()))
 	for _, verdict := range []policy.Verdict{policy.Deny, policy.RequireApproval, policy.Allow} {
 		fmt.Printf("\n%s\n", verdict)
 		for _, r := range p.Rules(sources...) {
@@ -213,7 +215,10 @@ func policyTest(args []string) (int, error) {
 // policyDiff is pinfold policy diff.
 func policyDiff(args []string) (int, error) {
 	flags := policyFlags("diff", "OLD NEW [COMMANDS]")
-	project := flags.String("project", ".", "decide as in this `directory`")
+	var where place
+	flags.StringVar(&where.project, "project", ".", "decide as in this `directory`")
+	flags.StringVar(&where.home, "home", "", "with this `directory` as the home (default your own)")
+	flags.StringVar(&where.path, "path", "", "with programs from these `directories`, separated by : (default the system's)")
 	names, err := operands(flags, args, 2, 3)
 	if err != nil {
 		return policyUsed, err
@@ -237,7 +242,7 @@ func policyDiff(args []string) (int, error) {
 	if err != nil {
 		return policyUsed, err
 	}
-	d, err := compare(sides, *project, commands)
+	d, err := compare(sides, where, commands)
 	if err != nil {
 		return policyUsed, err
 	}
@@ -287,13 +292,40 @@ type difference struct {
 	groups         map[string][]string // a line for each command
 }
 
+// A place is where commands are decided, without a daemon.
+type place struct{ project, home, path string }
+
+// env returns the environment there; what a policy shows besides is part of it.
+func (w place) env(p *policy.Policy) (policy.Env, error) {
+	env, err := server.Local(w.project, p)
+	if err != nil {
+		return env, err
+	}
+	if w.home != "" {
+		if env.Home, err = filepath.Abs(w.home); err != nil {
+			return env, err
+		}
+	}
+	if w.path != "" {
+		env.Path = nil
+		for _, dir := range strings.Split(w.path, ":") {
+			if !filepath.IsAbs(dir) {
+				return env, fmt.Errorf("--path: %q: want absolute directories, separated by \":\"", dir)
+			}
+			env.Path = append(env.Path, filepath.Clean(dir))
+			env.Readable = append(env.Readable, filepath.Clean(dir))
+		}
+	}
+	return env, nil
+}
+
 // compare decides the commands by both policies.
-func compare(sides [2]*policy.Policy, project string, commands []string) (*difference, error) {
+func compare(sides [2]*policy.Policy, where place, commands []string) (*difference, error) {
 	d := &difference{total: len(commands), groups: map[string][]string{}}
 	var envs [2]policy.Env
 	for i, p := range sides {
 		var err error
-		if envs[i], err = server.Local(project, p); err != nil {
+		if envs[i], err = where.env(p); err != nil {
 			return nil, err
 		}
 	}

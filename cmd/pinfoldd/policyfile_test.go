@@ -92,13 +92,13 @@ func TestPolicyMissing(t *testing.T) {
 // No root of the site's may show commands what is the daemon's own.
 func TestPolicyRoots(t *testing.T) {
 	dir := policyDir(t)
-	file := policyFile{path: filepath.Join(dir, "etc", "policy.toml"), state: filepath.Join(dir, "state")}
-	for _, sub := range []string{"etc", "state/cache", "shared"} {
+	file := policyFile{path: filepath.Join(dir, "etc", "policy.toml"), state: filepath.Join(dir, "state"), sockets: filepath.Join(dir, "run")}
+	for _, sub := range []string{"etc", "state/cache", "shared", "run"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for root, good := range map[string]bool{"shared": true, "": false, "etc": false, "state": false, "state/cache": false} {
+	for root, good := range map[string]bool{"shared": true, "run": false, "": false, "etc": false, "state": false, "state/cache": false} {
 		for _, key := range []string{"readable", "writable"} {
 			text := key + " = ['" + filepath.Join(dir, root) + "']"
 			if err := os.WriteFile(file.path, []byte(text), 0o644); err != nil {
