@@ -9,7 +9,8 @@
 #   make friction how often agents' commands would be asked about or denied
 #   make fuzz     each fuzz test for FUZZTIME
 #
-# demo and test install what is missing of compiler, headers, git and python3
+# demo and test install what is missing of compiler, headers, git and python3, and
+# test the programs whose facts it checks,
 # when they run as root on a machine with apt-get.
 
 PREFIX   ?= /usr/local
@@ -45,6 +46,7 @@ demo: deps
 # Recipes that compile are in makes of their own, so that they see what deps
 # has installed.
 test: deps
+	@sh .ci/tools
 	@$(MAKE) --no-print-directory build check unit
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory unit-as-user; fi
 
