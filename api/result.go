@@ -124,8 +124,11 @@ type Receipt struct {
 	Capabilities string   `json:"capabilities"`
 	UIDMap       []string `json:"uid_map"` // "inside outside count" each, as in user_namespaces(7)
 	GIDMap       []string `json:"gid_map"`
-	Mounts       int      `json:"mounts"`   // of the command's own whose flags were probed
-	ProbedUS     int64    `json:"probe_us"` // microseconds that probing took
+	// ProjectMounts are file systems mounted in the project: they came along,
+	// read-only.
+	ProjectMounts []string `json:"project_mounts"`
+	Mounts        int      `json:"mounts"`   // of the command's own whose flags were probed
+	ProbedUS      int64    `json:"probe_us"` // microseconds that probing took
 }
 
 // Limits are the resource bounds of a run.

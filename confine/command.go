@@ -117,6 +117,9 @@ func (s *session) run(ctx context.Context, r Request) (Outcome, error) {
 
 // start prepares what the command needs and hands it to a spare init.
 func (c *command) start() error {
+	if len(c.s.mounts) > 0 && c.bounds.RefuseMounts {
+		return &ProjectError{Path: filepath.Join(c.s.project, c.s.mounts[0]), Err: errors.New("a file system is mounted there, which this site refuses")}
+	}
 	p, ruleset, landlock, err := c.prepare()
 	if err != nil {
 		return err
@@ -555,6 +558,7 @@ func (c *command) count(n int) {
 func (c *command) complete(r Receipt) Receipt {
 	r.Setting = c.s.m.Setting()
 	r.LandlockABI = c.s.m.abi
+	r.ProjectMounts = c.s.mounts
 	r.UIDMap, r.GIDMap = c.s.maps[0], c.s.maps[1]
 	r.Limits = c.limits
 	return r

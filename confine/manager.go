@@ -47,6 +47,9 @@ type Bounds struct {
 	// RequireCgroup makes every run fail where no cgroup v2 bounds its memory and
 	// its processes.
 	RequireCgroup bool
+	// RefuseMounts makes every run fail in a project that file systems are
+	// mounted in; else they come along, read-only, and the receipt lists them.
+	RefuseMounts bool
 }
 
 // DefaultOutputLimit is the most that one command may write to stdout and

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -506,6 +507,15 @@ blocked(lambda: os.open("mounted/null", os.O_RDWR), "device")
 `)
 		if strings.Contains(r.out, "ESCAPE") || r.ExitCode != 0 {
 			t.Errorf("%+v", r)
+		}
+		if !slices.Equal(r.Receipt.ProjectMounts, []string{"mounted"}) {
+			t.Errorf("the receipt lists %q", r.Receipt.ProjectMounts)
+		}
+		b.m.SetBounds(Bounds{RefuseMounts: true})
+		defer b.m.SetBounds(Bounds{})
+		refused, _, _ := b.request(widest, "true")
+		if _, err := b.m.Run(t.Context(), refused); err == nil || !strings.Contains(err.Error(), "mounted: a file system is mounted there") {
+			t.Errorf("refused: %v", err)
 		}
 	})
 }

@@ -126,6 +126,7 @@ type Receipt struct {
 
 	Capabilities   uint64        // all five sets together: always 0
 	UIDMap, GIDMap []string      // of the user namespace, "inside outside count" (user_namespaces(7))
+	ProjectMounts  []string      // file systems that are mounted in the project, project-relative: they came along, read-only
 	Mounts         int           // of the command's own whose flags were looked at
 	Took           time.Duration // to probe all that
 }

@@ -59,6 +59,7 @@ type session struct {
 	projectFD int   // one of fds
 
 	ns     [C.NS_COUNT]C.uint64_t // the keeper's namespaces
+	mounts []string               // in the project, when the session was made
 	ends   projectEnds
 	maps   [2][]string // uid and gid map of its user namespace, as the kernel has them
 	slots  []byte      // how runs ended, shared with the keeper
@@ -84,6 +85,9 @@ func newSession(m *Manager, c Caller, project string, root unix.Stat_t, site roo
 	}
 	s := &session{m: m, caller: c, project: project, root: root, site: site, base: b, env: environment(c, b.view),
 		held: heldByRlimit, pidfd: -1, projectFD: -1, spares: make(chan *spare, C.RUNS_MAX), dead: make(chan struct{})}
+	if s.mounts, err = mountsBeneath(project); err != nil {
+		return nil, &Unavailable{Layer: "mount view", Err: err}
+	}
 	if err := s.start(); err != nil {
 		s.abort()
 		return nil, err
@@ -91,6 +95,30 @@ func newSession(m *Manager, c Caller, project string, root unix.Stat_t, site roo
 	go s.listen()
 	return s, nil
 }
+
+// mountsBeneath lists what is mounted beneath a directory, as paths relative to it.
+func mountsBeneath(dir string) ([]string, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		at := mountEscapes.Replace(fields[4])
+		if name, ok := strings.CutPrefix(at, dir+"/"); ok && !slices.Contains(found, name) {
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// mountEscapes are how mountinfo writes bytes that would end a field (proc(5)).
+var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // start goes through the steps drawn in keeper.h.
 func (s *session) start() error {

@@ -84,7 +84,7 @@ func wireReceipt(r *confine.Receipt, setting string) *api.Receipt {
 		Setting: setting, UID: r.UID, GID: r.GID, LandlockABI: r.LandlockABI, Seccomp: r.Seccomp,
 		NoNewPrivs: r.NoNewPrivs, Namespaces: r.Namespaces, Layers: notNil(r.Layers),
 		Capabilities: fmt.Sprintf("%016x", r.Capabilities), UIDMap: notNil(r.UIDMap), GIDMap: notNil(r.GIDMap),
-		Mounts: r.Mounts, ProbedUS: r.Took.Microseconds(),
+		ProjectMounts: notNil(r.ProjectMounts), Mounts: r.Mounts, ProbedUS: r.Took.Microseconds(),
 		Limits: api.Limits{
 			Processes: r.Limits.Processes, ProcessesHeld: r.Limits.ProcessesHeld,
 			FileBytes: r.Limits.FileBytes, OpenFiles: r.Limits.OpenFiles,
