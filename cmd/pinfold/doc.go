@@ -16,7 +16,9 @@
 //	pinfold approvals [list|show|allow|deny|revoke|watch]  what waits for a yes
 //	pinfold halt, pinfold resume             end every run and let none start
 //	pinfold doctor                           show every layer of the confinement
-//	pinfold trace [flags]                    show your own records
+//	pinfold trace [ls|show|tail|stats] [flags]  show your own records, or everybody's with --all
+//	pinfold trace verify [flags]             check the chain and the signatures; executes pinfoldd
+//	pinfold eval [flags] TASKS.jsonl         run tasks and compare the trace with what they expect; executes pinfoldd
 //	pinfold --version
 //
 // Commands read nothing: their standard input is empty.

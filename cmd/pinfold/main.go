@@ -43,7 +43,8 @@ const usage = `usage:
   pinfold approvals --help                 list, show, allow and deny what waits for a yes
   pinfold halt, pinfold resume             end every run and let none start; let them start again
   pinfold doctor [flags]                   show every layer of the confinement
-  pinfold trace [flags]                    show your own records
+  pinfold trace [flags]                    show your own records; verify, stats, tail
+  pinfold eval TASKS.jsonl                 run tasks and compare the trace with what they expect
   pinfold --version
 
 pinfold run --help, and so on, lists the flags
@@ -79,6 +80,8 @@ func pinfold(args []string) int {
 		return haltCommand(args[0], args[1:])
 	case "doctor":
 		return doctor(args[1:])
+	case "eval":
+		return execDaemon(args)
 	case "trace":
 		return showTrace(args[1:])
 	case "version", "-version", "--version":

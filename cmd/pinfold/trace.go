@@ -27,12 +27,7 @@ func showTrace(args []string) int {
 	if len(args) > 0 {
 		switch args[0] {
 		case "verify":
-			program, err := findProgram("pinfoldd")
-			if err == nil {
-				err = syscall.Exec(program, append([]string{"pinfoldd", "trace"}, args...), os.Environ())
-			}
-			complain("trace verify: %v", err)
-			return exitFailed
+			return execDaemon(append([]string{"trace"}, args...))
 		case "ls", "show", "tail", "stats":
 			what, args = args[0], args[1:]
 		}
@@ -90,6 +85,17 @@ func showTrace(args []string) int {
 		return exitFailed
 	}
 	return exitOK
+}
+
+// execDaemon executes the daemon's program, which does what needs no daemon
+// that runs.
+func execDaemon(args []string) int {
+	program, err := findProgram("pinfoldd")
+	if err == nil {
+		err = syscall.Exec(program, append([]string{"pinfoldd"}, args...), os.Environ())
+	}
+	complain("%s: %v", args[0], err)
+	return exitFailed
 }
 
 // printTrace prints what the query finds; tail goes on until it is ended.
