@@ -81,7 +81,9 @@ func Segments(path string) ([]string, error) {
 	return names, nil
 }
 
-// openSegment opens a segment for reading.
+// OpenSegment opens a segment for reading, compressed or not.
+func OpenSegment(name string) (io.ReadCloser, error) { return openSegment(name) }
+
 func openSegment(name string) (io.ReadCloser, error) {
 	f, err := os.Open(name)
 	if err != nil || !strings.HasSuffix(name, ".zst") {

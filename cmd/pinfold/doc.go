@@ -19,6 +19,7 @@
 //	pinfold trace [ls|show|tail|stats] [flags]  show your own records, or everybody's with --all
 //	pinfold trace verify [flags]             check the chain and the signatures; executes pinfoldd
 //	pinfold eval [flags] TASKS.jsonl         run tasks and compare the trace with what they expect; executes pinfoldd
+//	pinfold replay --policy NEW TRACE        decide recorded commands again, run nothing; executes pinfoldd
 //	pinfold --version
 //
 // Commands read nothing: their standard input is empty.

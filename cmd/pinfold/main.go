@@ -45,6 +45,7 @@ const usage = `usage:
   pinfold doctor [flags]                   show every layer of the confinement
   pinfold trace [flags]                    show your own records; verify, stats, tail
   pinfold eval TASKS.jsonl                 run tasks and compare the trace with what they expect
+  pinfold replay --policy NEW TRACE        decide again under another policy, run nothing
   pinfold --version
 
 pinfold run --help, and so on, lists the flags
@@ -80,7 +81,7 @@ func pinfold(args []string) int {
 		return haltCommand(args[0], args[1:])
 	case "doctor":
 		return doctor(args[1:])
-	case "eval":
+	case "eval", "replay":
 		return execDaemon(args)
 	case "trace":
 		return showTrace(args[1:])

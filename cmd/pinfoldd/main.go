@@ -61,6 +61,8 @@ func run(args []string) int {
 			return policyCommand(args[1:])
 		case "trace":
 			return traceCommand(args[1:])
+		case "replay":
+			return replayCommand(args[1:])
 		case "eval":
 			return evalCommand(args[1:])
 		}
