@@ -139,13 +139,15 @@ func TestListen(t *testing.T) {
 
 func TestComplete(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "/x/state")
-	o := options{user: true, idle: -1}
+	given := options{user: true, idle: -1, traceSync: "written", traceKeep: 1, traceBytes: 1}
+	o := given
 	if err := o.complete(); err != nil || o.state != "/x/state/pinfold" || o.idle != userIdle || !strings.HasSuffix(o.socket, "/agent.sock") {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("HOME", "/h")
-	o = options{user: true, idle: 0}
+	o = given
+	o.idle = 0
 	if err := o.complete(); err != nil || o.state != "/h/.local/state/pinfold" || o.idle != 0 {
 		t.Errorf("got %+v, %v", o, err)
 	}
