@@ -406,7 +406,11 @@ func (b *base) etc(c Caller, project string) error {
 	file("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")
 	file("resolv.conf", "")
 	file("machine-id", "")
-	file("gitconfig", gitConfig(project))
+	git := gitUserOf(c, project)
+	file("gitconfig", git.config(project))
+	if git.excludes != "" {
+		file(filepath.Base(gitExcludes), git.excludes)
+	}
 	for _, name := range etcFiles {
 		// the real file, where /etc has a link to it
 		content, err := os.ReadFile("/etc/" + name)
@@ -427,14 +431,6 @@ func userName(c Caller) string {
 		return "user"
 	}
 	return c.Name
-}
-
-// gitConfig is git's system configuration inside: nothing in it names a program.
-// A fresh mount has other device numbers, which git would take for changed files.
-func gitConfig(project string) string {
-	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(project)
-	// a directory that only looks like a repository is not taken for one
-	return fmt.Sprintf("[core]\n\tcheckStat = minimal\n[safe]\n\tdirectory = \"%s\"\n\tbareRepository = explicit\n", quoted)
 }
 
 // home is a directory without configuration: toolchains and caches only.
