@@ -67,7 +67,8 @@ type command struct {
 	limits   Limits
 	probes   uint32
 	masked   []string
-	readonly []string     // of the project, whatever the grant writes
+	readonly []string // of the project, whatever the grant writes
+	guard    *guard
 	output   [2]*output   // of the second there is none when both are one
 	input    *input       // nil when there is none
 	total    atomic.Int64 // bytes of both streams
@@ -78,7 +79,8 @@ type command struct {
 	proc    *os.File // the command's own /proc; nil before it came, and when it was taken
 	killed  bool     // by a signal that was asked for
 	receipt Receipt
-	err     error // a receipt that is not good enough
+	err     error  // a receipt that is not good enough
+	lost    string // a protected or hidden name whose mount went with the file
 }
 
 // A stage says how far a command is on its way out.
@@ -98,6 +100,7 @@ func (s *session) run(ctx context.Context, r Request) (Outcome, error) {
 	if r.OutputLimit == 0 {
 		c.r.OutputLimit = DefaultOutputLimit
 	}
+	defer c.s.under(c, false)
 	if err := c.start(); err != nil {
 		for _, o := range c.output {
 			if o != nil {
@@ -159,6 +162,14 @@ func (c *command) prepare() (*plan, *os.File, uint32, error) {
 		return nil, nil, 0, err
 	}
 	defer p.free()
+	c.s.under(c, true)
+	var marks map[string]mark
+	if c.guard, marks, err = c.s.guard(c.r.Grant); err != nil {
+		return nil, nil, 0, err
+	}
+	if err := p.hold(c.guard, marks); err != nil {
+		return nil, nil, 0, err
+	}
 	if c.r.TTY != nil {
 		p.terminal(c.r.Grant)
 	}
@@ -410,7 +421,25 @@ func (c *command) follow(ctx context.Context) (Outcome, error) {
 	}
 	c.s.open.RUnlock()
 	defer c.free()
-	return c.outcome(e)
+	out, err := c.outcome(e)
+	if err != nil {
+		return out, err
+	}
+	c.settle(&out)
+	return out, nil
+}
+
+// settle looks at what the run has left in the project.
+func (c *command) settle(out *Outcome) {
+	out.Hidden = c.guard.hidden
+	created, left, stays := c.guard.clear()
+	out.Created, out.Left = created, left
+	if stays != "" && out.Exposed == "" {
+		out.Exposed = stays
+		if out.Ended == EndedItself {
+			out.Ended = EndedExposed
+		}
+	}
 }
 
 // hear reads what the command's init and its own process say, up to the receipt.
@@ -466,7 +495,11 @@ func (c *command) begun(r Receipt, err error) {
 	if c.stage == starting {
 		c.stage = running
 	}
+	lost := c.lost != ""
 	c.mu.Unlock()
+	if lost {
+		c.end(EndedExposed)
+	}
 	if c.r.Started != nil {
 		c.r.Started(c.receipt)
 	}
@@ -523,6 +556,24 @@ func (c *command) awaitEnd() {
 	}
 }
 
+// exposed ends the command when one of the names is held by its mounts: they
+// went with what was there.
+func (c *command) exposed(rels []string) {
+	if c.guard == nil {
+		return
+	}
+	c.mu.Lock()
+	held := slices.IndexFunc(rels, func(rel string) bool { _, found := slices.BinarySearch(c.guard.held, rel); return found })
+	if held >= 0 && c.lost == "" {
+		c.lost = rels[held]
+	}
+	end := c.lost != "" && c.stage == running
+	c.mu.Unlock()
+	if end {
+		c.end(EndedExposed)
+	}
+}
+
 // end brings the command one step closer to its end, and says what comes if that
 // does not help. A command that was asked politely is killed next, whatever the
 // reason; the keeper, beneath which nothing is left then, last.
@@ -576,7 +627,7 @@ func (c *command) outcome(e ending) (Outcome, error) {
 	case c.stage == starting && c.ended == EndedItself, c.receipt.Seccomp == 0:
 		return Outcome{}, &Unavailable{Layer: "keeper", Err: errors.New("it ended before the command started")}
 	}
-	out := Outcome{Receipt: c.receipt, Usage: e.usage, Ended: c.ended, Masked: c.masked}
+	out := Outcome{Receipt: c.receipt, Usage: e.usage, Ended: c.ended, Masked: c.masked, Exposed: c.lost}
 	if e.finished {
 		out.FinalDir, out.Outlived = c.relative(e.dir), e.outlived
 	}

@@ -338,8 +338,8 @@ func (w *hostileWorld) granted(path string, g policy.Grant) bool {
 	if !inside {
 		return false
 	}
-	for _, held := range protectedPaths {
-		if held.path != ".git" && within("/"+rel, "/"+held.path) {
+	for _, held := range []string{".git/config", ".git/hooks", ".pinfold.toml"} {
+		if within("/"+rel, "/"+held) {
 			return false
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -94,8 +95,23 @@ func newManager(t *testing.T) *Manager {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
+	rules := builtin(t)
+	m.SetPaths(rules.Protected(), rules.Hidden())
 	return m
 }
+
+// builtin returns the built-in policy.
+var builtin = func() func(t *testing.T) *policy.Policy {
+	load := sync.OnceValues(policy.Default)
+	return func(t *testing.T) *policy.Policy {
+		t.Helper()
+		p, err := load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+}()
 
 // newProject makes an empty project of the caller's, in its home.
 func newProject(t *testing.T, c Caller, parent string) string {

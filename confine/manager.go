@@ -94,6 +94,7 @@ type Manager struct {
 	sessions map[sessionKey]*session
 	making   map[sessionKey]chan struct{}
 	site     roots
+	paths    *pathSet
 	closed   bool
 	sweeper  *time.Ticker
 	stop     chan struct{}
@@ -112,7 +113,7 @@ func New(cfg Config) (*Manager, error) {
 		stateDir: cfg.StateDir, idle: cfg.Idle, maxSessions: cfg.MaxSessions,
 		system: os.Geteuid() == 0, keeper: ownProgram,
 		sessions: map[sessionKey]*session{}, making: map[sessionKey]chan struct{}{},
-		thread: make(chan func()), stop: make(chan struct{}),
+		thread: make(chan func()), stop: make(chan struct{}), paths: &pathSet{},
 	}
 	if m.idle == 0 {
 		m.idle = 10 * time.Minute
@@ -213,6 +214,18 @@ func (m *Manager) SetRoots(readable, writable []string) []LeftOut {
 	return left
 }
 
+// A pathSet is the names in a project that concern what commands see.
+type pathSet struct{ protected, hidden policy.Paths }
+
+// SetPaths says which names in a project, besides those of git, are read-only
+// even where a grant writes, and which are read as empty. Sessions with others
+// are renewed at their next command.
+func (m *Manager) SetPaths(protected, hidden policy.Paths) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.paths = &pathSet{protected, hidden}
+}
+
 // SetBounds sets the limits of the runs that start from now on. No run gets more
 // than three quarters of the machine's memory.
 func (m *Manager) SetBounds(b Bounds) {
@@ -289,7 +302,7 @@ func (m *Manager) acquire(c Caller, project string, judged Identity) (*session, 
 			return nil, &Unavailable{Layer: "keeper", Err: errClosed}
 		}
 		if s := m.sessions[key]; s != nil {
-			if s.usable() && s.root.Dev == root.Dev && s.root.Ino == root.Ino && s.caller.same(c) && s.site.equal(m.site) {
+			if s.usable() && s.root.Dev == root.Dev && s.root.Ino == root.Ino && s.caller.same(c) && s.site.equal(m.site) && s.paths == m.paths {
 				s.active++
 				s.used = time.Now()
 				m.mu.Unlock()
@@ -311,10 +324,10 @@ func (m *Manager) acquire(c Caller, project string, judged Identity) (*session, 
 		}
 		making := make(chan struct{})
 		m.making[key] = making
-		site := m.site
+		site, paths := m.site, m.paths
 		m.mu.Unlock()
 
-		s, err := newSession(m, c, project, root, site)
+		s, err := newSession(m, c, project, root, site, paths)
 		m.mu.Lock()
 		delete(m.making, key)
 		close(making)

@@ -1,7 +1,6 @@
 package confine
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -16,16 +15,6 @@ import (
 
 // #include "keeper.h"
 import "C"
-
-// protectedPaths are read-only whatever a grant writes, but for those that an
-// approval opened. Parents are mount points of their own, so that they cannot
-// be renamed away.
-var protectedPaths = []struct {
-	path string
-	set  uint64
-}{
-	{".git", 0}, {".git/config", attrRO}, {".git/hooks", attrRO}, {".pinfold.toml", attrRO},
-}
 
 // A plan is what one command needs of the kernel, all of it derived from its
 // grant.
@@ -93,10 +82,6 @@ func (s *session) newPlan(g policy.Grant) (*plan, error) {
 		err = p.writes(s, g)
 	}
 	if err != nil {
-		p.free()
-		return nil, err
-	}
-	if err := p.protect(s, g); err != nil {
 		p.free()
 		return nil, err
 	}
@@ -253,29 +238,5 @@ func (p *plan) write(s *session, place string) error {
 		return nil
 	}
 	p.ops = append(p.ops, op{kind: opRebind, flags: opfProject, a: place, clear: attrRO})
-	return nil
-}
-
-// protect comes after writes: the later mount is the one that counts. A .git that
-// is a file, as in a linked worktree, is read-only; a link in the place of a
-// protected name could not be held, and stops the command.
-func (p *plan) protect(s *session, g policy.Grant) error {
-	for _, protected := range protectedPaths {
-		opened := slices.Contains(g.Protected, protected.path)
-		reached := slices.ContainsFunc(g.Write, func(w string) bool { return within("/"+protected.path, filepath.Join("/", w)) })
-		if !reached || opened {
-			continue
-		}
-		var st unix.Stat_t
-		set := protected.set
-		err := unix.Fstatat(s.projectFD, protected.path, &st, unix.AT_SYMLINK_NOFOLLOW)
-		switch {
-		case err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK:
-			return &ProjectError{Path: protected.path, Err: errors.New("is a symbolic link, which cannot be kept from being changed; put what it leads to in its place")}
-		case err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR:
-			set = attrRO
-		}
-		p.ops = append(p.ops, op{kind: opRebind, flags: opfProject | opfOptional, a: protected.path, set: set})
-	}
 	return nil
 }

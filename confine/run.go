@@ -71,8 +71,19 @@ type Outcome struct {
 	Outlived int // processes that were ended because they outlived the shell
 	// Masked are sockets and FIFOs of the project, by their project-relative
 	// paths, that the command found as empty files.
-	Masked  []string
-	Denied  []Denied // what is known of it, see Denied
+	Masked []string
+	Denied []Denied // what is known of it, see Denied
+	// Hidden are the names in the project that the command read as empty.
+	Hidden []string
+	// Created are the protected names that appeared while the command ran, and
+	// were taken away when it had ended.
+	Created []Created
+	// Left are git's lock files that are there since the command ran.
+	Left []string
+	// Exposed, with EndedExposed, is a protected or hidden name that somebody on
+	// the host replaced, so that it was held no more; or one that appeared and
+	// could not be taken away.
+	Exposed string
 	Receipt Receipt
 	Usage   Usage
 }
@@ -91,6 +102,7 @@ const (
 	EndedDisk      Ended = "disk"         // a file system that it writes grew by more than Limits.DiskBytes
 	EndedFiles     Ended = "files"        // it made more than Limits.Files
 	EndedReserve   Ended = "disk_reserve" // too little is free on a file system that it writes
+	EndedExposed   Ended = "exposed"      // a protected or hidden name was held no more, see Outcome.Exposed
 	EndedCaller    Ended = "canceled"     // the context was canceled
 	EndedKeeper    Ended = "interrupted"  // its keeper died; exit code and usage are unknown
 )
@@ -99,7 +111,7 @@ const (
 // what it has too much of it could go on using up.
 func (e Ended) atOnce() bool {
 	switch e {
-	case EndedOutput, EndedMemory, EndedProcesses, EndedCPU, EndedDisk, EndedFiles, EndedReserve:
+	case EndedOutput, EndedMemory, EndedProcesses, EndedCPU, EndedDisk, EndedFiles, EndedReserve, EndedExposed:
 		return true
 	}
 	return false

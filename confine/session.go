@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -44,6 +45,8 @@ type session struct {
 	project string
 	root    unix.Stat_t // of the project when the session was made
 	site    roots
+	paths   *pathSet
+	survey  *survey
 	base    *base
 	env     []string
 	held    string // what holds the number of processes
@@ -66,15 +69,16 @@ type session struct {
 	spares chan *spare
 
 	mu     sync.Mutex
-	failed error         // why no more runs can be started
-	dead   chan struct{} // closed when the keeper and all beneath it are gone
+	runs   map[*command]bool // those that are under way
+	failed error             // why no more runs can be started
+	dead   chan struct{}     // closed when the keeper and all beneath it are gone
 
 	active int       // runs; guarded by the manager
 	used   time.Time // when the last run started or ended; guarded by the manager
 }
 
 // newSession starts a keeper and waits for its root.
-func newSession(m *Manager, c Caller, project string, root unix.Stat_t, site roots) (*session, error) {
+func newSession(m *Manager, c Caller, project string, root unix.Stat_t, site roots, paths *pathSet) (*session, error) {
 	cache, err := m.cacheDir(c, project)
 	if err != nil {
 		return nil, err
@@ -83,15 +87,23 @@ func newSession(m *Manager, c Caller, project string, root unix.Stat_t, site roo
 	if err != nil {
 		return nil, err
 	}
-	s := &session{m: m, caller: c, project: project, root: root, site: site, base: b, env: environment(c, b.view),
+	s := &session{m: m, caller: c, project: project, root: root, site: site, paths: paths, base: b, env: environment(c, b.view),
 		held: heldByRlimit, pidfd: -1, projectFD: -1, spares: make(chan *spare, C.RUNS_MAX), dead: make(chan struct{})}
 	if s.mounts, err = mountsBeneath(project); err != nil {
 		return nil, &Unavailable{Layer: "mount view", Err: err}
 	}
-	if err := s.start(); err != nil {
+	surveyed := make(chan error, 1)
+	go func() { // beside the keeper's start, which is mostly waiting
+		var err error
+		s.survey, err = openSurvey(c, project, Identity{root.Dev, root.Ino}, paths.protected, paths.hidden)
+		surveyed <- err
+	}()
+	err = s.start()
+	if err := cmp.Or(err, <-surveyed); err != nil {
 		s.abort()
 		return nil, err
 	}
+	s.survey.watch(s.replaced)
 	go s.listen()
 	return s, nil
 }
@@ -537,6 +549,7 @@ func (s *session) listen() {
 	}
 	s.mu.Unlock()
 	s.end()
+	s.survey.close()
 	close(s.dead)
 	for {
 		select {
@@ -630,6 +643,9 @@ func (s *session) kill() {
 
 // abort is end for a session that never became ready.
 func (s *session) abort() {
+	if s.survey != nil {
+		s.survey.close()
+	}
 	if s.channel != nil {
 		s.end()
 	}
@@ -698,3 +714,27 @@ func statInode(path string) (uint64, error) {
 
 // procFD is a path that opens what the descriptor is open on.
 func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// under notes that a run is under way, or no more.
+func (s *session) under(c *command, way bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runs == nil {
+		s.runs = map[*command]bool{}
+	}
+	if way {
+		s.runs[c] = true
+	} else {
+		delete(s.runs, c)
+	}
+}
+
+// replaced tells the runs that are under way of names that somebody replaced.
+func (s *session) replaced(rels []string) {
+	s.mu.Lock()
+	runs := slices.Collect(maps.Keys(s.runs))
+	s.mu.Unlock()
+	for _, c := range runs {
+		c.exposed(rels)
+	}
+}

@@ -336,8 +336,11 @@ func (b *base) pinParents(project string) {
 	}
 }
 
-// emptyFile lies over what is to be read as empty.
-const emptyFile = "/.pinfold/empty"
+// emptyFile and emptyDir lie over what is to be read as empty.
+const (
+	emptyFile = "/.pinfold/empty"
+	emptyDir  = "/.pinfold/empty.d"
+)
 
 // canaries are what the probe tries, where only Landlock stands in the way. The
 // mount is read-only, so that no command can make them harder to reach for the
@@ -348,6 +351,7 @@ func (b *base) canaries() {
 	b.do(op{kind: opFile, a: "/.pinfold/read", b: "canary\n", arg: 0o644})
 	b.do(op{kind: opFile, a: "/.pinfold/write", arg: 0o644})
 	b.do(op{kind: opFile, a: emptyFile, arg: 0o444})
+	b.do(op{kind: opDir, a: emptyDir, arg: 0o555})
 	b.do(op{kind: opFile, a: "/.pinfold/exec", b: "no program at all\n", arg: 0o755})
 	b.do(op{kind: opRebind, a: "/.pinfold/write", b: "/dev/zero", set: attrRO})
 	b.do(op{kind: opAttr, a: "/.pinfold", set: attrRO})

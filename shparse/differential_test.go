@@ -182,6 +182,13 @@ func (g *generator) text() string {
 	return b.String()
 }
 
+// tidy removes what an earlier script has written that changed its directory.
+func tidy(dir string) {
+	for _, left := range []string{"/../o", "/d/o", "/../../o"} {
+		_ = os.Remove(dir + left)
+	}
+}
+
 // trace runs a script in a shell in which no program can be found, and returns
 // the words of each program that it tried to run, and what it complained of.
 func trace(t testing.TB, shell, text, dir string) (calls [][]string, complaints string, ok bool) {
@@ -199,9 +206,7 @@ func trace(t testing.TB, shell, text, dir string) (calls [][]string, complaints 
 		bin = "/../programs"
 	}
 	cmd.Env = []string{"HOME=/home/u", "PATH=" + dir + bin, "BASH_ENV=" + dir + "/../env", "LC_ALL=C.UTF-8"}
-	for _, left := range []string{"/../o", "/d/o", "/../../o"} { // by an earlier script that changed its directory
-		_ = os.Remove(dir + left)
-	}
+	tidy(dir)
 	out, err := os.Create(dir + "/../trace")
 	if err != nil {
 		t.Fatal(err)
@@ -296,6 +301,7 @@ func fits(v Value, word string) bool {
 // allows for. Scripts that are refused or doubted may be read in any way.
 func compare(t testing.TB, text, dir string, posix bool) {
 	t.Helper()
+	tidy(dir)
 	parse, shell := Parse, "bash"
 	if posix {
 		parse, shell = ParsePOSIX, "dash"
@@ -401,6 +407,10 @@ func TestFoundScripts(t *testing.T) {
 		"declare x=1{a,'b c'}; p \"$x\"",
 		"unset x; p${x:- ${x/a/b}\"a~*\"$'\\n' b} c",
 		"x=$((2)) y=${x}a`p $x` p",
+		"trap ^ EXIT;\ncd d 2>/dev/nul!l; p *",
+		"x=1 >/no/such; x=2; x=3 >/no/such; p $x",
+		"{ cd d; } >/no/such; p *", "f() { cd d; }; f >/no/such; p *", "cd d >&/no/such; p *", "cd d >no/such || p *",
+		"read x </no/such; p ${x-unset}", "set -- a; set -- b >/no/such; p $1",
 	} {
 		compare(t, text, dir, false)
 	}

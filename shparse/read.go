@@ -134,7 +134,14 @@ func (r *reader) stmt(s *syntax.Stmt, st *state) outcome {
 	for _, redir := range s.Redirs {
 		r.redirect(redir, st)
 	}
+	var skipped *state
+	if mayFail(s.Redirs) && r.changesState(s.Cmd, st) {
+		skipped = st.copy()
+	}
 	out := r.command(s.Cmd, st)
+	if skipped != nil { // the command does not run when its redirect fails
+		out.fail = join(out.fail.copy(), skipped)
+	}
 	out.ok.stdin, out.fail.stdin = stdin, stdin
 	if s.Background {
 		return both(after)
@@ -400,6 +407,49 @@ func (r *reader) caseClause(c *syntax.CaseClause, st *state) *state {
 }
 
 // redirect reads one redirect, and sets what commands then read on descriptor 0.
+// mayFail reports whether one of the redirects could fail: all could but those to
+// /dev/null, of descriptors, and of text.
+func mayFail(redirs []*syntax.Redirect) bool {
+	return slices.ContainsFunc(redirs, func(redir *syntax.Redirect) bool {
+		switch redir.Op {
+		case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+			return false
+		}
+		if redir.Word == nil || len(redir.Word.Parts) != 1 {
+			return true
+		}
+		lit, ok := redir.Word.Parts[0].(*syntax.Lit)
+		if !ok {
+			return true
+		}
+		switch redir.Op {
+		case syntax.DplIn, syntax.DplOut:
+			return lit.Value != "1" && lit.Value != "2"
+		}
+		return lit.Value != "/dev/null"
+	})
+}
+
+// changesState reports whether what follows could depend on the command's having
+// run: a program of its own process changes nothing in the shell.
+func (r *reader) changesState(cmd syntax.Command, st *state) bool {
+	switch c := cmd.(type) {
+	case nil, *syntax.Subshell:
+		return false
+	case *syntax.CallExpr:
+		if len(c.Args) == 0 || len(c.Args[0].Parts) != 1 {
+			return true
+		}
+		lit, ok := c.Args[0].Parts[0].(*syntax.Lit)
+		if !ok || strings.ContainsAny(lit.Value, "\\*?[{~") {
+			return true
+		}
+		_, isFunction := st.funcs[lit.Value]
+		return isFunction || stateful[lit.Value]
+	}
+	return true
+}
+
 func (r *reader) redirect(redir *syntax.Redirect, st *state) {
 	zero := redir.N == nil || redir.N.Value == "0"
 	if redir.N != nil && strings.HasPrefix(redir.N.Value, "{") {

@@ -169,6 +169,7 @@ type siteRules struct {
 // adopt puts the policy in force, and returns the roots that no command sees as
 // it says.
 func (s *siteRules) adopt(p *policy.Policy) []confine.LeftOut {
+	s.manager.SetPaths(p.Protected(), p.Hidden())
 	left := s.manager.SetRoots(p.Readable(), p.Writable())
 	for _, l := range left {
 		s.log.Printf("policy %s: the directory %s %s", s.file.path, l.Path, l.Why)

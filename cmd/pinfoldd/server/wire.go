@@ -181,6 +181,8 @@ func endedEarly(ended confine.Ended, timeout time.Duration) *api.Error {
 			Message:           fmt.Sprintf("the command wrote more than %d MiB", confine.DefaultOutputLimit>>20),
 			RecommendedAction: "let it write less, or into a file in the project",
 		}
+	case confine.EndedExposed:
+		return &api.Error{Code: api.Interrupted, Message: "a protected or hidden file was replaced outside while the command ran, and was held no more", Retryable: true}
 	case confine.EndedCaller:
 		return &api.Error{Code: api.Interrupted, Message: "the run was canceled", Retryable: true}
 	default:
