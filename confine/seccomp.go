@@ -237,9 +237,11 @@ const (
 // first instruction after it, which loads what it needs itself.
 //
 //   - Numbers higher than all that this libseccomp knows get ENOSYS.
-//   - The refused ioctls get EPERM, and so does setting RLIMIT_CORE, to 0 as well:
-//     a limit of 1 alone keeps the kernel from starting the host's handler for a
-//     crash, in the host's namespaces as root (core(5)).
+//   - The refused ioctls get EPERM.
+//   - Setting RLIMIT_CORE succeeds and changes nothing: a limit of 1 alone keeps
+//     the kernel from starting the host's handler for a crash, in the host's
+//     namespaces as root (core(5)), and no file can be so small. Programs that
+//     switch dumps off, as those built with sanitizers do, give up on an error.
 func prologue(arch libseccomp.ScmpArch) ([]byte, error) {
 	const (
 		load    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -277,12 +279,12 @@ func prologue(arch libseccomp.ScmpArch) ([]byte, error) {
 		step{label: "prlimit", code: load, k: dataArgs + 8},
 		step{code: equal, k: unix.RLIMIT_CORE, no: "end"},
 		step{code: load, k: dataArgs + 2*8},
-		step{code: equal, k: 0, no: "refused too"},
+		step{code: equal, k: 0, no: "done"},
 		step{code: load, k: dataArgs + 2*8 + 4},
-		step{code: equal, k: 0, yes: "end", no: "refused too"}, // it only asks
+		step{code: equal, k: 0, yes: "end", no: "done"}, // it only asks
 		step{label: "setrlimit", code: load, k: dataArgs},
 		step{code: equal, k: unix.RLIMIT_CORE, no: "end"},
-		step{label: "refused too", code: ret, k: refuse | uint32(syscall.EPERM)},
+		step{label: "done", code: ret, k: refuse},
 	)
 	return assemble(steps), nil
 }
