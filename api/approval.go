@@ -48,6 +48,9 @@ type Approval struct {
 	// Project and Cwd, relative to it, are where the command would run.
 	Project string `json:"project"`
 	Cwd     string `json:"cwd"`
+	// Stdin is the beginning of what the command would read, at most about 1,000
+	// characters.
+	Stdin string `json:"stdin,omitempty"`
 	// Decision and Grant are what would run, why it is asked about, and the most
 	// that it could do.
 	Decision *Decision `json:"decision"`
@@ -55,7 +58,7 @@ type Approval struct {
 	// Explanation holds the command's parts with their effects.
 	Explanation *Explanation `json:"explanation,omitempty"`
 	// Binding is the SHA-256, in hexadecimal, over everything that a yes holds
-	// for: text, directory, programs, grant, policy, project.
+	// for: text, stdin, directory, programs, grant, policy, project.
 	Binding string `json:"binding"`
 
 	// What became of it.

@@ -90,13 +90,23 @@ func (c *Client) Exec(ctx context.Context, req ExecRequest) (*Result, error) {
 // ExecJSON is Exec, and returns besides the answer as it came, nil when there
 // was none.
 func (c *Client) ExecJSON(ctx context.Context, req ExecRequest) ([]byte, *Result, error) {
-	body, err := encode(req, req.Project, req.Command, req.Cwd)
+	return c.ExecStdin(ctx, req, nil)
+}
+
+// ExecStdin is ExecJSON for a run whose stdin is still to come (StdinStream):
+// started is called, in a goroutine of its own, with the run's id as soon as that
+// is known.
+func (c *Client) ExecStdin(ctx context.Context, req ExecRequest, started func(run string)) ([]byte, *Result, error) {
+	body, err := encode(req, req.Project, req.Command, req.Cwd, req.Stdin)
 	if err != nil {
 		return nil, nil, err
 	}
 	var answer []byte
 	var result Result
 	err = c.call(ctx, "POST", "/v1/exec", JSON, body, func(r *response, _ Daemon) (err error) {
+		if started != nil && r.run != "" {
+			go started(r.run)
+		}
 		answer, err = readAnswer(r, &result)
 		return err
 	})
@@ -110,7 +120,7 @@ func (c *Client) ExecJSON(ctx context.Context, req ExecRequest) ([]byte, *Result
 // error is an [*Error] when the command did not start; how a started one ended
 // is in the finished event. An error of f ends the run and is returned.
 func (c *Client) Stream(ctx context.Context, req ExecRequest, f func(*Event) error) error {
-	body, err := encode(req, req.Project, req.Command, req.Cwd)
+	body, err := encode(req, req.Project, req.Command, req.Cwd, req.Stdin)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,9 @@ import (
 const (
 	HeaderBuild    = "Pinfold-Build"     // id of the daemon's build
 	HeaderOnDemand = "Pinfold-On-Demand" // "1" when a client started it
+	// HeaderRun is the id of the run that an answer is about, when its stdin is
+	// still to come.
+	HeaderRun = "Pinfold-Run"
 )
 
 // The bounds of an answer's head.
@@ -116,6 +119,7 @@ type response struct {
 	contentType string
 	build       string
 	onDemand    bool
+	run         string // HeaderRun
 	body        io.Reader
 	keepAlive   bool
 }
@@ -190,6 +194,8 @@ func (c *conn) readHead() (*response, error) {
 			r.keepAlive = !strings.EqualFold(value, "close")
 		case strings.EqualFold(name, HeaderBuild):
 			r.build = value
+		case strings.EqualFold(name, HeaderRun):
+			r.run = value
 		case strings.EqualFold(name, HeaderOnDemand):
 			r.onDemand = value == "1"
 		}

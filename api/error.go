@@ -18,7 +18,8 @@ const (
 	Halted                 Code = "HALTED"                  // an administrator stopped everything; nothing starts
 	NotFound               Code = "NOT_FOUND"               // no such thing, or not the caller's
 	Timeout                Code = "TIMEOUT"                 // the run's time was over; output so far is kept
-	LimitExceeded          Code = "LIMIT_EXCEEDED"          // the run wrote more than it may; output so far is kept
+	LimitExceeded          Code = "LIMIT_EXCEEDED"          // the run used or wrote more than it may; output so far is kept
+	OutOfMemory            Code = "OUT_OF_MEMORY"           // the run used more memory than it may; output so far is kept
 	Interrupted            Code = "INTERRUPTED"             // the run was ended from outside; output so far is kept
 	ConfinementUnavailable Code = "CONFINEMENT_UNAVAILABLE" // a layer of the confinement is missing; it was not run
 	TraceUnavailable       Code = "TRACE_UNAVAILABLE"       // the decision could not be recorded; it was not run
@@ -40,6 +41,7 @@ var statuses = map[Code]int{
 	NotFound:               404,
 	Timeout:                200,
 	LimitExceeded:          200,
+	OutOfMemory:            200,
 	Interrupted:            200,
 	ConfinementUnavailable: 503,
 	TraceUnavailable:       503,

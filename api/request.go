@@ -45,6 +45,27 @@ type ExecRequest struct {
 	// is denied when it writes in the project, and can write nothing there
 	// otherwise. Nothing is allowed by it that would not be without.
 	ReadsOnly bool `json:"reads_only,omitempty"`
+	// Stdin is what the command reads, up to [MaxInput] bytes; without it, and
+	// without StdinStream, there is nothing to read (/dev/null).
+	Stdin         string `json:"stdin,omitempty"`
+	StdinEncoding string `json:"stdin_encoding,omitempty"` // Base64, or absent for text
+	// StdinStream leaves stdin open after that, for POST /v1/runs/{id}/stdin. The
+	// answer's head comes at once then, with the run's id in [HeaderRun].
+	StdinStream bool `json:"stdin_stream,omitempty"`
+	// MergeStderr gives stderr in stdout, in the order in which both were written.
+	MergeStderr bool `json:"merge_stderr,omitempty"`
+	// TTY gives the command a terminal of its own, of Columns × Rows (80 × 24
+	// unless said): stdin is typed into it, all output is stdout. The end of stdin
+	// is typed as ^D.
+	TTY     bool  `json:"tty,omitempty"`
+	Columns int64 `json:"columns,omitempty"`
+	Rows    int64 `json:"rows,omitempty"`
+	// Background answers as soon as the command has started. It runs on, for an
+	// hour unless TimeoutMS says otherwise, until it ends, is signalled, or its
+	// session ends. See GET /v1/runs/{id}.
+	Background bool `json:"background,omitempty"`
+	// Limits can only lower those in force.
+	Limits *LimitsRequest `json:"limits,omitempty"`
 }
 
 // A CheckRequest asks how a command would be decided.
@@ -63,6 +84,7 @@ type CheckRequest struct {
 func ParseExec(body []byte) (ExecRequest, *Error) {
 	var r ExecRequest
 	var limit int64 = -1
+	var limits LimitsRequest
 	problems := decode(body, []field{
 		stringField("project", true, &r.Project, checkProject),
 		stringField("command", true, &r.Command, checkCommand),
@@ -72,7 +94,22 @@ func ParseExec(body []byte) (ExecRequest, *Error) {
 		boolField("plain", &r.Plain),
 		boolField("unattended", &r.Unattended),
 		boolField("reads_only", &r.ReadsOnly),
+		bytesField("stdin", &r.Stdin),
+		stringField("stdin_encoding", false, &r.StdinEncoding, among(Base64)),
+		boolField("stdin_stream", &r.StdinStream),
+		boolField("merge_stderr", &r.MergeStderr),
+		boolField("tty", &r.TTY),
+		intField("columns", 1, MaxTerminal, &r.Columns),
+		intField("rows", 1, MaxTerminal, &r.Rows),
+		boolField("background", &r.Background),
+		limitsField(&limits),
 	})
+	if problems == nil {
+		_, problems = r.input()
+	}
+	if problems == nil && !r.TTY && (r.Columns != 0 || r.Rows != 0) {
+		problems = []string{"columns: is for tty"}
+	}
 	if problems != nil {
 		return ExecRequest{}, invalid(problems)
 	}
@@ -80,7 +117,21 @@ func ParseExec(body []byte) (ExecRequest, *Error) {
 		n := int(limit)
 		r.OutputLimit = &n
 	}
+	if limits != (LimitsRequest{}) {
+		r.Limits = &limits
+	}
 	return r, nil
+}
+
+// input returns the bytes of stdin, or what is wrong with it.
+func (r *ExecRequest) input() ([]byte, []string) {
+	return decodeData("stdin", r.Stdin, r.StdinEncoding)
+}
+
+// Input returns the bytes of stdin in a request that was parsed.
+func (r *ExecRequest) Input() []byte {
+	data, _ := r.input()
+	return data
 }
 
 // ParseCheck reads the body of a check request. The error, if any, has code

@@ -17,6 +17,13 @@ type Outcome struct {
 	ExitCode  *int      `json:"exit_code"`
 	Signal    *string   `json:"signal"` // "SIGKILL" and so on, null when it exited
 	Truncated Truncated `json:"truncated"`
+	// FinalDir is where the shell was at its end, relative to the project, "."
+	// for the project itself; null when that is outside or not known. It may be
+	// the cwd of the next request.
+	FinalDir *string `json:"final_dir"`
+	// EndedChildren is how many processes were ended because they outlived the
+	// shell.
+	EndedChildren int `json:"ended_children"`
 	// Redactions counts what was taken out of the output, by kind: it stands
 	// there as [REDACTED:kind].
 	Redactions map[string]int `json:"redactions,omitempty"`
@@ -134,9 +141,14 @@ type Receipt struct {
 // Limits are the resource bounds of a run.
 type Limits struct {
 	Processes     int    `json:"processes"`      // tasks at once
-	ProcessesHeld string `json:"processes_held"` // what holds them: rlimit, pids-cgroup-v1 or pids-cgroup-v2
+	ProcessesHeld string `json:"processes_held"` // what holds them: rlimit, pids-cgroup-v1 or cgroup-v2
+	MemoryBytes   int64  `json:"memory_bytes"`   // of all processes together
+	MemoryHeld    string `json:"memory_held"`    // what holds it: cgroup-v2, or sampled
+	CPUMS         int64  `json:"cpu_ms"`         // of all processes together; 0 is none but the time
 	FileBytes     int64  `json:"file_bytes"`     // size of one file
 	OpenFiles     int    `json:"open_files"`     // descriptors of one process
+	DiskBytes     int64  `json:"disk_bytes"`     // by which a file system may grow
+	Files         int64  `json:"files"`          // by which their number may grow
 }
 
 // Usage is what a run used. Times are in milliseconds.

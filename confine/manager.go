@@ -56,6 +56,9 @@ type Bounds struct {
 // stderr together.
 const DefaultOutputLimit = 64 << 20
 
+// NoOutputLimit is for output that is not kept.
+const NoOutputLimit = 1 << 62
+
 // ErrBusy is returned when the caller has as many sessions as it may, each with
 // a command running.
 var ErrBusy = errors.New("too many sessions: each has a command running")

@@ -217,6 +217,9 @@ func describeApproval(p *api.Approval) string {
 	fmt.Fprintf(&b, "asked by:  %s (uid %d), process %d, %s\n", visible(p.Caller.User), p.Caller.UID, p.Caller.PID, visible(p.Caller.Executable))
 	fmt.Fprintf(&b, "since:     %s, until %s\n", p.Created.Format(time.TimeOnly), p.Expires.Format(time.TimeOnly))
 	fmt.Fprintf(&b, "project:   %s, in %s\n", visible(p.Project), visible(p.Cwd))
+	if p.Stdin != "" {
+		fmt.Fprintf(&b, "stdin:     %s\n", visible(p.Stdin))
+	}
 	b.WriteString("would run:\n")
 	for line := range strings.SplitSeq(strings.TrimSuffix(p.Decision.Text, "\n"), "\n") {
 		b.WriteString("  | " + visible(line) + "\n")

@@ -40,6 +40,7 @@ const usage = `usage:
   pinfold setup claude|codex|...           have a coding agent's commands judged and confined
   pinfold mcp [flags]                      serve the Model Context Protocol on stdin and stdout
   pinfold hook claude|codex|...            answer a coding agent's hook: deny, or run confined
+  pinfold runs --help                      list, show, read, signal and feed runs, those in the background too
   pinfold approvals --help                 list, show, allow and deny what waits for a yes
   pinfold halt, pinfold resume             end every run and let none start; let them start again
   pinfold doctor [flags]                   show every layer of the confinement
@@ -75,6 +76,8 @@ func pinfold(args []string) int {
 		return hook(args[1:])
 	case "setup":
 		return setup(args[1:])
+	case "runs":
+		return runsCommand(args[1:])
 	case "approvals":
 		return approvalsCommand(args[1:])
 	case "halt", "resume":

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -18,12 +19,19 @@ import (
 func run(args []string) int {
 	var w where
 	var timeout seconds
-	var asJSON, unattended, plain bool
+	var asJSON, unattended, background, noStdin, keepStdin, plain bool
+	var req api.ExecRequest
 	flags := w.flags("run")
 	flags.Var(&timeout, "timeout", "end the command after this `time`, up to an hour (default 10s, or 2m for builds and tests)")
 	flags.BoolVar(&asJSON, "json", false, "print the whole result as JSON when the command has ended")
 	flags.BoolVar(&plain, "plain", false, "take control sequences, such as colours, out of the output")
 	flags.BoolVar(&unattended, "unattended", false, "nobody can approve: refuse at once what needs approval")
+	flags.BoolVar(&background, "background", false, "print the run's id as soon as it has started, and let it run on; see pinfold runs")
+	flags.BoolVar(&req.TTY, "tty", false, "give the command a terminal, and pass this one's keys and size on")
+	flags.BoolVar(&req.MergeStderr, "merge", false, "give stderr in stdout, in the order in which both are written")
+	flags.BoolVar(&noStdin, "no-stdin", false, "give the command nothing to read (default: the own stdin, when it is a pipe or a file)")
+	flags.BoolVar(&keepStdin, "keep-stdin", false, "with --background, leave stdin open for pinfold runs stdin")
+	limits := limitFlags(flags)
 	if status, ok := parse(flags, args, exitFailed); !ok {
 		return status
 	}
@@ -40,12 +48,61 @@ func run(args []string) int {
 		complain("%v", err)
 		return exitFailed
 	}
-	ctx := cancelOnSignal()
-	req := api.ExecRequest{Project: w.project, Command: text, Cwd: w.cwd, ReadsOnly: w.readsOnly, TimeoutMS: timeout.d.Milliseconds(), Unattended: unattended, Plain: plain}
-	if asJSON {
-		return runJSON(ctx, client, req)
+	req.Project, req.Command, req.Cwd, req.TimeoutMS, req.Unattended = w.project, text, w.cwd, timeout.d.Milliseconds(), unattended
+	req.ReadsOnly, req.Plain, req.Limits = w.readsOnly, plain, limits()
+	if background {
+		req.StdinStream = keepStdin
+		return runBackground(cancelOnSignal(), client, req, asJSON)
 	}
-	return runStream(ctx, client, req)
+	in, err := takeInput(&req, noStdin)
+	if err == nil && asJSON && req.TTY {
+		err = errors.New("--tty shows the output as it comes: it does not go with --json")
+	}
+	if err != nil {
+		complain("%v", err)
+		return exitFailed
+	}
+	ctx := cancelOnSignal()
+	defer in.restore()
+	if asJSON {
+		return runJSON(ctx, client, req, in)
+	}
+	return runStream(ctx, client, req, in)
+}
+
+// limitFlags adds the flags that lower limits, and returns what to call for the
+// limits after they were parsed.
+func limitFlags(flags *flag.FlagSet) func() *api.LimitsRequest {
+	var memory, processes, cpu int64
+	flags.Int64Var(&memory, "memory", 0, "end the command when it uses more than so many `MiB` (lower than the site's)")
+	flags.Int64Var(&processes, "processes", 0, "end the command when it has more than `n` processes (lower than the site's)")
+	flags.Int64Var(&cpu, "cpu", 0, "end the command when it has used so many `seconds` of processor time")
+	return func() *api.LimitsRequest {
+		l := api.LimitsRequest{MemoryBytes: memory << 20, Processes: processes, CPUMS: cpu * 1000}
+		if l == (api.LimitsRequest{}) {
+			return nil
+		}
+		return &l
+	}
+}
+
+// runBackground starts the command and prints its id.
+func runBackground(ctx context.Context, client *api.Client, req api.ExecRequest, asJSON bool) int {
+	answer, started, err := client.Background(ctx, req)
+	if err != nil {
+		if refused, ok := errors.AsType[*api.Error](err); ok {
+			fprint(os.Stderr, "pinfold: "+explain(refused, req.Command))
+		} else {
+			complain("%v", err)
+		}
+		return status(ctx, nil, err)
+	}
+	if asJSON {
+		fprint(os.Stdout, string(answer))
+	} else {
+		fprint(os.Stdout, started.Run+"\n")
+	}
+	return exitOK
 }
 
 // A signalError is the signal that canceled a run.
@@ -69,8 +126,8 @@ func cancelOnSignal() context.Context {
 }
 
 // runJSON runs the command and prints the answer as it came.
-func runJSON(ctx context.Context, client *api.Client, req api.ExecRequest) int {
-	answer, result, err := client.ExecJSON(ctx, req)
+func runJSON(ctx context.Context, client *api.Client, req api.ExecRequest, in *input) int {
+	answer, result, err := client.ExecStdin(ctx, req, func(run string) { in.pump(ctx, client, run) })
 	fprint(os.Stdout, string(answer))
 	var outcome *api.Outcome
 	if result != nil {
@@ -83,12 +140,17 @@ func runJSON(ctx context.Context, client *api.Client, req api.ExecRequest) int {
 }
 
 // runStream runs the command and prints its output as it comes.
-func runStream(ctx context.Context, client *api.Client, req api.ExecRequest) int {
+func runStream(ctx context.Context, client *api.Client, req api.ExecRequest, in *input) int {
 	var outcome *api.Outcome
 	err := client.Stream(ctx, req, func(e *api.Event) error {
 		switch e.Event {
 		case api.EventApproval:
 			fprint(os.Stderr, waitsFor(e.Approval))
+		case api.EventStarted:
+			if in.stream {
+				in.makeRaw()
+				go in.pump(ctx, client, e.Run)
+			}
 		case api.EventStdout:
 			fprint(os.Stdout, e.Data)
 		case api.EventStderr:
@@ -98,6 +160,7 @@ func runStream(ctx context.Context, client *api.Client, req api.ExecRequest) int
 		}
 		return nil
 	})
+	in.restore()
 	if outcome != nil && outcome.Error != nil {
 		err = outcome.Error
 	}

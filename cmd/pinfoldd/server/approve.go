@@ -6,8 +6,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +25,7 @@ import (
 // what runs is what he saw, or nothing. The verdict that it returns has the
 // approval, or the error that keeps the command from running; events, if not
 // nil, gets to know what is waited for.
-func (s *Server) approve(ctx context.Context, run string, q question, sl *slot, p *peer, v verdict, events *stream) verdict {
+func (s *Server) approve(ctx context.Context, run, stdin string, q question, sl *slot, p *peer, v verdict, events *stream) verdict {
 	refused := func(v verdict, e *api.Error) verdict {
 		v.err = e
 		return v
@@ -40,7 +42,7 @@ func (s *Server) approve(ctx context.Context, run string, q question, sl *slot, 
 	// has decided and it is gone.
 	side, _ := ancestry(p.pid) // without it nobody is apart from it
 	a, failed := s.approvals.ask(api.Approval{
-		ID: run, Run: run, Project: v.project, Cwd: v.dir, Binding: bound,
+		ID: run, Run: run, Stdin: stdin, Project: v.project, Cwd: v.dir, Binding: bound,
 		Caller:   api.ApprovalCaller{UID: p.uid, GID: p.gid, User: q.caller.Name, PID: p.pid, Executable: p.executable},
 		Decision: wireDecision(&v.decision, v.policy), Grant: wireGrant(&v.decision.Grant), Explanation: wireExplanation(v.explanation),
 	}, asking(side))
@@ -82,6 +84,26 @@ func (s *Server) approve(ctx context.Context, run string, q question, sl *slot, 
 	return again
 }
 
+// howOf is what a yes holds for besides the text: what the command reads, that it
+// has a terminal, that it runs in the background.
+func howOf(r *api.ExecRequest) string {
+	input := sha256.Sum256(r.Input())
+	return fmt.Sprintf("stdin %x %v, tty %v, background %v", input, r.StdinStream, r.TTY, r.Background)
+}
+
+// shownStdin is what whoever approves gets to see of the stdin.
+func shownStdin(r *api.ExecRequest) string {
+	const most = 1000 // characters
+	shown := clean(strings.ToValidUTF8(string(r.Input()), "\uFFFD"))
+	if cut := []rune(shown); len(cut) > most {
+		shown = string(cut[:most]) + "… (more)"
+	}
+	if r.StdinStream {
+		shown += "(more is sent while it runs)"
+	}
+	return shown
+}
+
 // maxBound is the most bytes of one program that a binding reads; of a longer
 // one it holds only what stat(2) says.
 const maxBound = 64 << 20
@@ -109,10 +131,11 @@ func binding(v *verdict) (string, error) {
 	}
 	data, err := json.Marshal(struct {
 		Text, Project, Dir, Policy string
+		How                        string
 		Dev, Ino                   uint64
 		Grant                      policy.Grant
 		Programs                   []boundProgram
-	}{v.decision.Text, v.project, v.dir, v.policy, v.root.Dev, v.root.Ino, v.decision.Grant, programs})
+	}{v.decision.Text, v.project, v.dir, v.policy, v.how, v.root.Dev, v.root.Ino, v.decision.Grant, programs})
 	if err != nil {
 		return "", err
 	}

@@ -28,12 +28,13 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request, p *peer) *failure
 	if invalid != nil {
 		return refuse(invalid)
 	}
-	sl, f := s.enter(p.uid)
+	sl, f := s.enter(r.Context(), p.uid)
 	if f != nil {
 		return f
 	}
 	defer sl.drop()
-	v := s.judge(r.Context(), question{s.users.caller(p), req.Project, req.Command, req.Cwd, req.Explain, req.ReadsOnly}, sl)
+	v := s.judge(r.Context(), question{caller: s.users.caller(p), project: req.Project, command: req.Command, cwd: req.Cwd,
+		explain: req.Explain, readsOnly: req.ReadsOnly}, sl)
 	if v.err != nil {
 		return refuse(v.err)
 	}
@@ -59,13 +60,13 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 			RecommendedAction: "wait until it is resumed"})
 	}
 	defer cancel()
-	sl, f := s.enter(p.uid)
+	sl, f := s.enter(r.Context(), p.uid)
 	if f != nil {
 		return f
 	}
 	defer sl.drop()
 	caller := s.users.caller(p)
-	q := question{caller: caller, project: req.Project, command: req.Command, cwd: req.Cwd, readsOnly: req.ReadsOnly}
+	q := question{caller: caller, project: req.Project, command: req.Command, cwd: req.Cwd, readsOnly: req.ReadsOnly, how: howOf(&req)}
 	v := s.judge(ctx, q, sl)
 	if v.err != nil && !v.isRefusal() {
 		return refuse(v.err)
@@ -77,7 +78,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 			events = newStream(w, s.writeTime)
 			defer events.close()
 		}
-		v = s.approve(ctx, id, q, sl, p, v, events)
+		v = s.approve(ctx, id, shownStdin(&req), q, sl, p, v, events)
 	} else if v.err == nil && !v.decision.Grant.ReadOnly() {
 		if v.leave, _ = s.gates.shared(ctx, v.project); v.leave == nil {
 			return refuse(&api.Error{Code: api.Interrupted, Message: "the request was canceled", Retryable: true})
@@ -92,7 +93,11 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 		}
 		return f
 	}
-	j.ctx, j.caller, j.plain = ctx, caller, req.Plain
+	j.ctx, j.caller, j.plain, j.req = ctx, caller, req.Plain, &req
+	j.entry = j.newRunning(p.uid)
+	if req.Background {
+		return j.background(w, sl)
+	}
 	if accepts(r, api.NDJSON) {
 		if events == nil {
 			events = newStream(w, s.writeTime)
@@ -142,6 +147,8 @@ type job struct {
 	decision *api.Decision
 	grant    *api.Grant
 	run      *trace.Run
+	req      *api.ExecRequest
+	entry    *running
 }
 
 // record puts the decision on the trace. It returns a job when the command may
@@ -149,6 +156,9 @@ type job struct {
 func (s *Server) record(req *api.ExecRequest, id string, p *peer, v verdict) (*job, *failure) {
 	d := &v.decision
 	j := &job{server: s, verdict: v, id: id, timeout: d.Timeout, grant: wireGrant(&d.Grant)}
+	if req.Background {
+		j.timeout = api.MaxTimeout
+	}
 	if req.TimeoutMS > 0 {
 		j.timeout = time.Duration(req.TimeoutMS) * time.Millisecond
 	}
@@ -235,10 +245,20 @@ func errorType(e *api.Error) string {
 }
 
 // start runs the command and records how it ended. The error says that nothing
-// was started; the outcome's error, what ended it early. output says, once the
+// was started; the outcome's error, what ended it early. gone is called when no
+// process is left. output says, once the
 // command has ended, how much it wrote and what of that the answer leaves out.
-func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), output func() (trace.Output, api.Truncated)) (*api.Outcome, *api.Error) {
+func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), gone func(), output func() (trace.Output, api.Truncated)) (*api.Outcome, *api.Error) {
 	recorded := false
+	var outcome *api.Outcome
+	var failed *api.Error
+	defer func() {
+		if failed != nil {
+			unchanged := false
+			outcome = &api.Outcome{Error: failed, StateChanged: &unchanged, Provenance: api.Provenance{Source: api.CommandOutput}, Run: j.id, Decision: j.decision, Grant: j.grant}
+		}
+		j.server.registry.end(j.entry, outcome)
+	}()
 	defer func() {
 		if !recorded { // a panic, which net/http takes from here
 			_ = j.run.Finish(trace.Finished{ErrorType: errorType(&api.Error{Code: api.Internal}), Detail: "the daemon failed"})
@@ -247,16 +267,34 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), output
 	r := confine.Request{
 		Caller: j.caller, Project: j.verdict.project, Root: j.verdict.root, Dir: j.verdict.dir, Text: j.verdict.decision.Text,
 		Grant: j.verdict.decision.Grant, Timeout: j.timeout,
+		Merge: j.req.MergeStderr, Limits: wantedLimits(j.req.Limits), Signals: j.entry.signals, Gone: gone,
+	}
+	if j.entry.in != nil {
+		r.Stdin = j.entry.in
+	}
+	if j.req.TTY {
+		r.TTY, r.Resize = &confine.Window{Columns: 80, Rows: 24}, j.entry.resize
+		if j.req.Columns > 0 {
+			r.TTY.Columns = uint16(j.req.Columns)
+		}
+		if j.req.Rows > 0 {
+			r.TTY.Rows = uint16(j.req.Rows)
+		}
+	}
+	if j.req.Background {
+		r.OutputLimit = confine.NoOutputLimit // the ring forgets
 	}
 	streams := redactStreams(&r, stdout, stderr, j.plain, started != nil)
-	if started != nil {
-		r.Started = func(receipt confine.Receipt) { started(wireReceipt(&receipt, j.server.Setting)) }
+	r.Started = func(receipt confine.Receipt) {
+		wire := wireReceipt(&receipt, j.server.Setting)
+		j.entry.begun(wire)
+		if started != nil {
+			started(wire)
+		}
 	}
 	out, err := j.server.Confiner.Run(j.ctx, r)
 	redactions := streams.close()
 	var final trace.Finished
-	var outcome *api.Outcome
-	var failed *api.Error
 	if err != nil {
 		failed = j.server.notStarted(err)
 		final.ErrorType, final.Detail = errorType(failed), failed.Message
@@ -287,8 +325,11 @@ func (j *job) outcome(out *confine.Outcome) *api.Outcome {
 	o := &api.Outcome{
 		Run: j.id, Decision: j.decision, Grant: j.grant,
 		Receipt: wireReceipt(&out.Receipt, j.server.Setting), Usage: wireUsage(&out.Usage),
-		Error: endedEarly(out.Ended, j.timeout), Provenance: api.Provenance{Source: api.CommandOutput},
-		Denied: wireDenied(out.Denied), Masked: cleanAll(out.Masked),
+		Error: endedEarly(out.Ended, j.timeout, &out.Receipt.Limits), EndedChildren: out.Outlived,
+		Provenance: api.Provenance{Source: api.CommandOutput}, Denied: wireDenied(out.Denied), Masked: cleanAll(out.Masked),
+	}
+	if out.FinalDir != "" {
+		o.FinalDir = &out.FinalDir
 	}
 	o.Success = o.Error == nil
 	if o.Error != nil {
@@ -336,7 +377,13 @@ func (j *job) collect(w http.ResponseWriter, outputLimit *int) *failure {
 	stdout, stderr := newExcerpt(limit), newExcerpt(limit)
 	var result api.Result
 	var encoding api.Encoding
-	outcome, failed := j.start(stdout, stderr, nil, func() (trace.Output, api.Truncated) {
+	if j.req.StdinStream { // who writes it has to know the run
+		w.Header().Set(api.HeaderRun, j.id)
+		w.Header().Set("Content-Type", api.JSON)
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+	}
+	outcome, failed := j.start(stdout, stderr, nil, nil, func() (trace.Output, api.Truncated) {
 		var cut api.Truncated
 		result.Stdout, encoding.Stdout, cut.Stdout = stdout.result()
 		result.Stderr, encoding.Stderr, cut.Stderr = stderr.result()
@@ -360,7 +407,7 @@ func (j *job) stream(s *stream) {
 	stderr := &eventWriter{stream: s, kind: api.EventStderr}
 	outcome, failed := j.start(stdout, stderr, func(receipt *api.Receipt) {
 		s.event(api.StartedEvent{Event: api.EventStarted, Run: j.id, Receipt: receipt})
-	}, func() (trace.Output, api.Truncated) {
+	}, s.hurry, func() (trace.Output, api.Truncated) {
 		return trace.Output{StdoutBytes: stdout.size, StderrBytes: stderr.size}, api.Truncated{}
 	})
 	if failed != nil {

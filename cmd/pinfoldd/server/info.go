@@ -62,7 +62,7 @@ func (s *Server) policySummary(w http.ResponseWriter, r *http.Request, p *peer) 
 	if invalid != nil {
 		return refuse(invalid)
 	}
-	sl, f := s.enter(p.uid)
+	sl, f := s.enter(r.Context(), p.uid)
 	if f != nil {
 		return f
 	}
@@ -121,7 +121,7 @@ func projectQuery(raw string) (string, *api.Error) {
 
 // status answers GET /v1/status.
 func (s *Server) status(w http.ResponseWriter, r *http.Request, p *peer) *failure {
-	sl, f := s.enter(p.uid)
+	sl, f := s.enter(r.Context(), p.uid)
 	if f != nil {
 		return f
 	}
@@ -225,7 +225,7 @@ func (s *Server) traceOf(w http.ResponseWriter, r *http.Request, p *peer, all bo
 		return refuse(invalid)
 	}
 	q.UID, q.All = p.uid, all
-	sl, f := s.enter(p.uid)
+	sl, f := s.enter(r.Context(), p.uid)
 	if f != nil {
 		return f
 	}

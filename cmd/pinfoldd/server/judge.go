@@ -17,6 +17,7 @@ type question struct {
 	caller                confine.Caller
 	project, command, cwd string
 	explain, readsOnly    bool
+	how                   string // what the run is given besides its text, see howOf
 }
 
 // A verdict is what came of a question. Where err is not nil, what comes after
@@ -32,6 +33,7 @@ type verdict struct {
 	explanation        *policy.Explanation // when it was asked for
 	err                *api.Error
 	approval           *api.Approval // somebody's yes, when one was needed
+	how                string        // of the question
 	leave              func()        // lets go of what the approved run holds
 }
 
@@ -88,6 +90,7 @@ func (s *Server) judge(ctx context.Context, q question, sl *slot) verdict {
 
 // judgeNow finds the project, parses and decides.
 func (s *Server) judgeNow(q question) (v verdict) {
+	v.how = q.how
 	internal := func(what string, err error) verdict {
 		return verdict{err: &api.Error{Code: api.Internal, Message: fmt.Sprintf("%s: %v", what, err)}}
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,8 @@ const (
 	keepTime   = 2 * time.Minute  // a connection without a request
 	writeTime  = 10 * time.Second // for each 64 KiB of an answer: a client must read 6.4 KiB a second
 	judgeTime  = 5 * time.Second  // for what is looked up in the project
+	queueTime  = 2 * time.Second  // for another of the caller's commands to end, when there are too many
+	maxQueued  = 16               // requests of one caller that wait for that
 )
 
 // A Confiner runs commands: a [confine.Manager].
@@ -78,10 +81,15 @@ type Server struct {
 	gates     gates
 	halted    halted
 
-	runsMu sync.Mutex
-	runs   map[uint32]int // by uid
+	registry registry
+	base     context.Context // of every run; ended by cancel
 
-	writeTime, judgeTime time.Duration // the constants, but in tests
+	runsMu sync.Mutex
+	runs   map[uint32]int           // by uid
+	queued map[uint32]int           // by uid, requests that wait for a slot
+	freed  map[uint32]chan struct{} // by uid: closed when a slot is free; only while somebody waits
+
+	writeTime, judgeTime, queueTime time.Duration // the constants, but in tests
 
 	active atomic.Int64 // requests being served
 	last   atomic.Int64 // when the last one ended, in Unix nanoseconds
@@ -90,7 +98,8 @@ type Server struct {
 // New returns a server that serves nothing yet.
 func New(c Config) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{Config: c, cancel: cancel, runs: map[uint32]int{}, writeTime: writeTime, judgeTime: judgeTime}
+	s := &Server{Config: c, base: ctx, cancel: cancel, runs: map[uint32]int{}, writeTime: writeTime, judgeTime: judgeTime, queueTime: queueTime, queued: map[uint32]int{},
+		freed: map[uint32]chan struct{}{}}
 	s.SetPolicy(c.Policy)
 	s.users.known = map[uint32]account{}
 	s.layers.byUID = map[uint32]probed{}
@@ -126,7 +135,15 @@ func (s *Server) serve(h *http.Server, l *net.UnixListener) error {
 // answered, or ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.cancel()
-	return errors.Join(s.http.Shutdown(ctx), s.control.Shutdown(ctx))
+	err := errors.Join(s.http.Shutdown(ctx), s.control.Shutdown(ctx))
+	ended := make(chan struct{})
+	go func() { s.registry.live.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = errors.Join(err, ctx.Err())
+	}
+	return err
 }
 
 // AwaitIdle returns when no request has been served for d, or ctx ends.
@@ -164,6 +181,7 @@ type failure struct {
 var routes = map[string]map[string]handler{
 	"/v1/exec":               {http.MethodPost: (*Server).exec},
 	"/v1/check":              {http.MethodPost: (*Server).check},
+	"/v1/runs":               {http.MethodGet: (*Server).listRuns},
 	"/v1/status":             {http.MethodGet: (*Server).status},
 	"/v1/trace":              {http.MethodGet: (*Server).readTrace},
 	"/v1/policy/summary":     {http.MethodGet: (*Server).policySummary},
@@ -204,20 +222,31 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *failure {
 		return refuse(&api.Error{Code: api.PermissionDenied, Message: "this daemon serves only the user who started it",
 			RecommendedAction: "use the system daemon, or start one of your own"})
 	}
+	if strings.HasPrefix(r.URL.Path, runPath) {
+		return s.aboutRun(w, r, p)
+	}
 	return s.dispatch(routes[r.URL.Path], w, r, p)
 }
 
 // dispatch has the request answered by the path's method.
 func (s *Server) dispatch(methods map[string]handler, w http.ResponseWriter, r *http.Request, p *peer) *failure {
 	if methods == nil {
-		return refuse(&api.Error{Code: api.NotFound, Message: "there is nothing at this path",
-			RecommendedAction: "GET /v1/openapi.yaml lists what there is"})
+		return nothingHere()
 	}
 	h, ok := methods[r.Method]
 	if !ok {
-		return &failure{err: api.InvalidField("method", "this path takes another method"), status: http.StatusMethodNotAllowed}
+		return anotherMethod()
 	}
 	return h(s, w, r, p)
+}
+
+func nothingHere() *failure {
+	return refuse(&api.Error{Code: api.NotFound, Message: "there is nothing at this path",
+		RecommendedAction: "GET /v1/openapi.yaml lists what there is"})
+}
+
+func anotherMethod() *failure {
+	return &failure{err: api.InvalidField("method", "this path takes another method"), status: http.StatusMethodNotAllowed}
 }
 
 func refuse(e *api.Error) *failure { return &failure{err: e} }
@@ -255,11 +284,13 @@ func (s *Server) answer(w http.ResponseWriter, status int, v any) {
 		return // nothing was written: net/http closes without an answer
 	}
 	head := w.Header()
-	head.Set("Content-Type", api.JSON)
-	head.Set("Content-Length", strconv.Itoa(b.Len()))
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Now().Add(s.writeTime))
-	w.WriteHeader(status)
+	if head.Get(api.HeaderRun) == "" { // else the head has gone ahead
+		head.Set("Content-Type", api.JSON)
+		head.Set("Content-Length", strconv.Itoa(b.Len()))
+		w.WriteHeader(status)
+	}
 	for first := true; b.Len() > 0; first = false {
 		if !first {
 			_ = rc.SetWriteDeadline(time.Now().Add(s.writeTime))
@@ -323,22 +354,64 @@ func (s *slot) drop() {
 	}
 }
 
-// enter takes a slot of the caller's, held once.
-func (s *Server) enter(uid uint32) (*slot, *failure) {
+// enter takes a slot of the caller's, held once. When there is none it waits for
+// one a while, with others of the caller's; more than those are refused at once.
+func (s *Server) enter(ctx context.Context, uid uint32) (*slot, *failure) {
 	s.runsMu.Lock()
 	defer s.runsMu.Unlock()
-	if s.runs[uid] >= maxRuns {
-		return nil, refuse(&api.Error{Code: api.Busy, Message: "you have " + strconv.Itoa(maxRuns) + " commands under way, which is the most",
-			Retryable: true, RecommendedAction: "wait for one of them to end"})
+	var late *time.Timer
+	for s.runs[uid] >= maxRuns {
+		if late == nil {
+			if s.queued[uid] >= maxQueued {
+				return nil, tooMany()
+			}
+			s.queued[uid]++
+			defer func() {
+				if s.queued[uid]--; s.queued[uid] == 0 {
+					delete(s.queued, uid)
+				}
+			}()
+			late = time.NewTimer(s.queueTime)
+			defer late.Stop()
+		}
+		if s.freed[uid] == nil {
+			s.freed[uid] = make(chan struct{})
+		}
+		freed := s.freed[uid]
+		s.runsMu.Unlock()
+		waited := false
+		select {
+		case <-freed:
+		case <-late.C:
+			waited = true
+		case <-ctx.Done():
+			waited = true
+		}
+		s.runsMu.Lock()
+		if waited {
+			return nil, tooMany()
+		}
 	}
 	s.runs[uid]++
-	sl := &slot{free: func() {
-		s.runsMu.Lock()
-		defer s.runsMu.Unlock()
-		if s.runs[uid]--; s.runs[uid] == 0 {
-			delete(s.runs, uid)
-		}
-	}}
+	sl := &slot{free: func() { s.leave(uid) }}
 	sl.hold()
 	return sl, nil
+}
+
+// leave gives a slot back.
+func (s *Server) leave(uid uint32) {
+	s.runsMu.Lock()
+	defer s.runsMu.Unlock()
+	if s.runs[uid]--; s.runs[uid] == 0 {
+		delete(s.runs, uid)
+	}
+	if freed := s.freed[uid]; freed != nil {
+		close(freed)
+		delete(s.freed, uid)
+	}
+}
+
+func tooMany() *failure {
+	return refuse(&api.Error{Code: api.Busy, Message: "you have " + strconv.Itoa(maxRuns) + " commands under way, which is the most",
+		Retryable: true, RecommendedAction: "wait for one of them to end; GET /v1/runs lists them"})
 }

@@ -35,6 +35,8 @@ type fakeConfiner struct {
 	view   func() (confine.View, error)
 	layers []confine.Layer
 
+	noStart bool // every run fails before its start
+
 	mu     sync.Mutex
 	run    func(ctx context.Context, r confine.Request) (confine.Outcome, error)
 	ran    []confine.Request
@@ -46,7 +48,7 @@ func (f *fakeConfiner) Run(ctx context.Context, r confine.Request) (confine.Outc
 	f.ran = append(f.ran, r)
 	run := f.run
 	f.mu.Unlock()
-	if r.Started != nil {
+	if r.Started != nil && !f.noStart {
 		r.Started(confine.Receipt{Setting: "system", NoNewPrivs: true})
 	}
 	if run == nil {

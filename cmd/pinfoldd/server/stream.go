@@ -38,6 +38,7 @@ type stream struct {
 	queue    bytes.Buffer
 	enc      *json.Encoder // into queue
 	closed   bool          // nothing more will come
+	hurried  bool          // nothing waits for room any more
 	failed   bool          // the client is gone or given up
 	sequence int64
 }
@@ -70,7 +71,7 @@ func (s *stream) put(v any) {
 func (s *stream) output(e api.OutputEvent) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.queue.Len() >= maxQueue && !s.failed {
+	for s.queue.Len() >= maxQueue && !s.failed && !s.hurried {
 		s.change.Wait()
 	}
 	if s.failed {
@@ -80,6 +81,15 @@ func (s *stream) output(e api.OutputEvent) error {
 	e.Sequence = s.sequence
 	s.put(e)
 	return nil
+}
+
+// hurry says that the command is gone: what it left behind in its pipes, which is
+// not much, is queued without waiting for room, so that the end is recorded.
+func (s *stream) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurried = true
+	s.change.Broadcast()
 }
 
 // close waits until what is queued has been written or the client is given up.

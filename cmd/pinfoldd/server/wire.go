@@ -87,7 +87,8 @@ func wireReceipt(r *confine.Receipt, setting string) *api.Receipt {
 		ProjectMounts: notNil(r.ProjectMounts), Mounts: r.Mounts, ProbedUS: r.Took.Microseconds(),
 		Limits: api.Limits{
 			Processes: r.Limits.Processes, ProcessesHeld: r.Limits.ProcessesHeld,
-			FileBytes: r.Limits.FileBytes, OpenFiles: r.Limits.OpenFiles,
+			MemoryBytes: r.Limits.MemoryBytes, MemoryHeld: r.Limits.MemoryHeld, CPUMS: r.Limits.CPU.Milliseconds(),
+			FileBytes: r.Limits.FileBytes, OpenFiles: r.Limits.OpenFiles, DiskBytes: r.Limits.DiskBytes, Files: r.Limits.Files,
 		},
 	}
 }
@@ -163,9 +164,46 @@ func refusal(d *policy.Decision) *api.Error {
 	return e
 }
 
+// wantedLimits returns the limits that a request asks for.
+func wantedLimits(l *api.LimitsRequest) confine.Limits {
+	if l == nil {
+		return confine.Limits{}
+	}
+	return confine.Limits{MemoryBytes: l.MemoryBytes, Processes: int(l.Processes), CPU: time.Duration(l.CPUMS) * time.Millisecond,
+		FileBytes: l.FileBytes, DiskBytes: l.DiskBytes, Files: l.Files}
+}
+
+// exceeded says in words which limit a run was ended for, and what to do.
+func exceeded(ended confine.Ended, l *confine.Limits) (message, action string, ok bool) {
+	switch ended {
+	case confine.EndedOutput:
+		return fmt.Sprintf("the command wrote more than %d MiB", confine.DefaultOutputLimit>>20), "let it write less, or into a file in the project", true
+	case confine.EndedMemory:
+		return fmt.Sprintf("the command used more than %d MiB of memory", l.MemoryBytes>>20), "let it do less at once: fewer jobs, smaller pieces", true
+	case confine.EndedProcesses:
+		return fmt.Sprintf("the command had more than %d processes at once", l.Processes), "let it start fewer at once", true
+	case confine.EndedCPU:
+		return fmt.Sprintf("the command used more than %v of processor time", l.CPU), "let it do less at once", true
+	case confine.EndedDisk:
+		return fmt.Sprintf("a file system that the command writes grew by more than %d MiB", l.DiskBytes>>20), "let it write less, and remove what it left", true
+	case confine.EndedFiles:
+		return fmt.Sprintf("the number of files grew by more than %d", l.Files), "let it make fewer files, and remove what it left", true
+	case confine.EndedReserve:
+		return "too little is free on a file system that the command writes", "make room on the disk", true
+	}
+	return "", "", false
+}
+
 // endedEarly returns the error of a run that did not end by itself, nil of one
 // that did.
-func endedEarly(ended confine.Ended, timeout time.Duration) *api.Error {
+func endedEarly(ended confine.Ended, timeout time.Duration, limits *confine.Limits) *api.Error {
+	if message, action, ok := exceeded(ended, limits); ok {
+		e := &api.Error{Code: api.LimitExceeded, Message: message, RecommendedAction: action}
+		if ended == confine.EndedMemory {
+			e.Code = api.OutOfMemory
+		}
+		return e
+	}
 	switch ended {
 	case confine.EndedItself:
 		return nil
@@ -174,12 +212,6 @@ func endedEarly(ended confine.Ended, timeout time.Duration) *api.Error {
 			Code:              api.Timeout,
 			Message:           fmt.Sprintf("the command did not end within %v", timeout),
 			RecommendedAction: fmt.Sprintf("ask for more with timeout_ms, up to %d, or run less at once", api.MaxTimeout.Milliseconds()),
-		}
-	case confine.EndedOutput:
-		return &api.Error{
-			Code:              api.LimitExceeded,
-			Message:           fmt.Sprintf("the command wrote more than %d MiB", confine.DefaultOutputLimit>>20),
-			RecommendedAction: "let it write less, or into a file in the project",
 		}
 	case confine.EndedExposed:
 		return &api.Error{Code: api.Interrupted, Message: "a protected or hidden file was replaced outside while the command ran, and was held no more", Retryable: true}
