@@ -86,7 +86,7 @@ type search struct {
 func (s *search) segment(ctx context.Context, name string) (size int64, err error) {
 	r, err := openSegment(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil // compressed or removed meanwhile
+		return 0, nil // its time was over
 	}
 	if err != nil {
 		return 0, err

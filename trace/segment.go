@@ -86,8 +86,13 @@ func OpenSegment(name string) (io.ReadCloser, error) { return openSegment(name) 
 
 func openSegment(name string) (io.ReadCloser, error) {
 	f, err := os.Open(name)
-	if err != nil || !strings.HasSuffix(name, ".zst") {
-		return f, err
+	switch compressed := strings.HasSuffix(name, ".zst"); {
+	case errors.Is(err, os.ErrNotExist) && !compressed:
+		return openSegment(name + ".zst") // since it was listed
+	case err != nil:
+		return nil, err
+	case !compressed:
+		return f, nil
 	}
 	d, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
 	if err != nil {

@@ -130,7 +130,7 @@ for fd in range(3, 256):
     except OSError:
         pass
 for line in open("/proc/net/unix"):
-    if "pinfold" in line or "agent.sock" in line or "control.sock" in line:
+    if "pinfold-canary" not in line and "pinfold" in line or "agent.sock" in line or "control.sock" in line:
         found.append(line)
 print("found", found)`
 		if err := os.WriteFile(filepath.Join(c.project, "try.py"), []byte(try), 0o644); err != nil {

@@ -426,7 +426,7 @@ func TestRequestsThatAreWrong(t *testing.T) {
 		{"GET", "/../etc/passwd", ``, 404, `NOT_FOUND`},
 		{"GET", "/v1/trace?limit=0", ``, 400, `"limit: must be a whole number from 1 to 1000"`},
 		{"GET", "/v1/trace?limit=1&limit=2", ``, 400, `"query: names a parameter more than once"`},
-		{"GET", "/v1/trace?uid=0", ``, 400, `"query: has a parameter other than run and limit"`},
+		{"GET", "/v1/trace?uid=0", ``, 400, `"query: has a parameter that GET /v1/openapi.yaml does not list`},
 		{"GET", "/v1/trace?run=x", ``, 400, `"run: must be the id of a run"`},
 		{"GET", "/v1/trace?%zz", ``, 400, `"query: is not well formed"`},
 	} {
