@@ -56,6 +56,16 @@ func TestHostileDecisions(t *testing.T) {
 		"directories":      rep("cd sub; cd ..; ", 5_000) + "ls",
 		"unknown dirs":     rep("cd $x; cat a.go; ", 5_000),
 		"assignments":      rep("x=$x$y; ", 8_000),
+		"parentheses":      rep("(", 10_000) + "ls" + rep(")", 10_000),
+		"substitutions":    "echo " + rep("$(echo ", 5_000) + "a" + rep(")", 5_000),
+		"words":            "echo " + rep("word ", 100_000),
+		"megabyte":         "echo " + rep("a", 1_000_000),
+		"nested braces":    "echo " + rep("{a,", 5_000) + "b" + rep("}", 5_000),
+		"here-documents":   rep("cat <<E\n$x\nE\n", 10_000),
+		"long pipeline":    "ls" + rep(" | env nice timeout 5 cat", 4_000),
+		"wrappers":         rep("env ", 10_000) + "ls",
+		"variables":        numbered("v%[1]d=$v%[2]d; ", 8_000),
+		"defined":          numbered("f%[1]d() { f%[2]d; }; ", 3_000) + "f2999",
 	} {
 		t.Log(name)
 		before := cpuTime(t)
@@ -70,6 +80,15 @@ func TestHostileDecisions(t *testing.T) {
 			t.Errorf("%s: took %v", name, took)
 		}
 	}
+}
+
+// numbered is n copies of format, with the number of each and the one before.
+func numbered(format string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, format, i, max(i-1, 0))
+	}
+	return b.String()
 }
 
 func cpuTime(t *testing.T) time.Duration {

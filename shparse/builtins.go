@@ -84,7 +84,7 @@ func (r *reader) trap(args []Field, st *state, at syntax.Node) {
 		d.Offset, d.End = within[0], within[1]
 		r.acts = append(r.acts, &d)
 	}
-	r.deferred = append(r.deferred, trap{s.stmts, st.copy(), within})
+	r.deferred = append(r.deferred, trap{s.stmts, st.later(), within})
 }
 
 // harmless are the options of set that change nothing of how text is read.

@@ -594,5 +594,5 @@ func (r *reader) define(c *syntax.FuncDecl, st *state) {
 		return
 	}
 	st.define(c.Name.Value, function{bodies: []*syntax.Stmt{c.Body}})
-	r.defined = append(r.defined, definition{c.Name.Value, c.Body, st.copy()})
+	r.defined = append(r.defined, definition{c.Name.Value, c.Body, st.later()})
 }

@@ -59,6 +59,16 @@ func (s *state) copy() *state {
 	return &c
 }
 
+// later is a copy for code that runs at another time. The functions that are
+// defined by then are not those of now, so it has none: sharing them would make
+// each of many definitions copy all before it.
+func (s *state) later() *state {
+	s.varsOwned = false
+	c := *s
+	c.funcs, c.funcOwned = nil, false
+	return &c
+}
+
 func (s *state) set(name string, v variable) {
 	if !s.varsOwned {
 		s.vars = maps.Clone(s.vars)
