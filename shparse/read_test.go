@@ -140,7 +140,7 @@ func TestActs(t *testing.T) {
 		{"f() { cd sub; }; f; a", "run f; run cd sub; run@./sub a"},
 		{"eval cd sub; a", "run eval cd sub; run cd sub; run@./sub a"},
 		{"command cd sub; a", "run command cd sub; run@./sub a"},
-		{"for d in sub x; do cd $d; a; done", "set d=sub; set d=x; run@? cd sub; run@? cd x; run@? a"},
+		{"for d in sub x; do cd $d; a; done", "set d=sub; set d=x; run cd sub; run cd x; run@./sub|./x|. a; set d=sub; set d=x; run@? cd sub; run@? cd x; run@? a"},
 	} {
 		s, err := Parse(row.text)
 		if err != nil {
