@@ -32,11 +32,28 @@ type Outcome struct {
 	Denied []Denied `json:"denied"`
 	// Masked are sockets and FIFOs of the project that the command found as
 	// empty files.
-	Masked   []string  `json:"masked"`
+	Masked []string `json:"masked"`
+	// Hidden are the files in the project that the command read as empty: keys,
+	// tokens and passwords that git does not track.
+	Hidden []string `json:"hidden"`
+	// ProtectedCreated are protected names that appeared while the command ran,
+	// and were taken away when it had ended.
+	ProtectedCreated []Created `json:"protected_path_created,omitempty"`
+	// ProtectedExposed is a protected or hidden name that was replaced outside
+	// while the command ran, so that the command was ended.
+	ProtectedExposed string `json:"protected_path_exposed,omitempty"`
+	// Left are git's lock files that are there since the command ran.
+	Left     []string  `json:"left,omitempty"`
 	Decision *Decision `json:"decision"`
 	Grant    *Grant    `json:"grant"`
 	Receipt  *Receipt  `json:"receipt"`
 	Usage    *Usage    `json:"usage"`
+}
+
+// A Created is a protected name that was taken away.
+type Created struct {
+	Path string `json:"path"` // relative to the project
+	To   string `json:"to"`   // where it is now, absolute or relative to the project
 }
 
 // A Denied is something that the confinement refused.

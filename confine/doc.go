@@ -17,6 +17,11 @@
 //     noexec but the library directories, bash and the listed programs, so
 //     that no other code is mapped executable: not through the dynamic loader,
 //     LD_PRELOAD, enable -f or a memfd. Landlock repeats that for execve.
+//   - Of the project, what the policy protects and what steers git, at every
+//     depth, is read-only even where the grant writes (survey.go); its parents
+//     are mount points, so that none can be renamed away; what appears of it is
+//     taken away when the command has ended (quarantine.go). What the policy
+//     hides reads as empty, but for what git tracks.
 //   - The network is the session's own loopback; under a pinned grant there is
 //     no socket(2) at all.
 //   - No capability, no set-uid program, no set-uid bit, no foreign system
@@ -46,9 +51,15 @@
 //
 // # Not promised
 //
-//   - Protected paths are .git, .git/config, .git/hooks and .pinfold.toml of the
-//     project as they are when the command starts. A name that does not exist then can be
-//     made, and a file that the host replaces meanwhile loses its mount.
+//   - A protected or hidden file that the host replaces loses its mount; the run
+//     ends within milliseconds of that, not before. A protected name that a
+//     command makes is there until the command has ended.
+//   - Names in directories of dependencies (node_modules, .venv, target, …) are
+//     not looked for, nor in more than 20,000 directories without being read
+//     anew for each command. What git's index has of the same content stays,
+//     also when the command itself added it there.
+//   - A protected name that is a symbolic link can be replaced by a command that
+//     may write where it lies.
 //   - Without a cgroup v2, a caller that is not root is bounded in processes by
 //     RLIMIT_NPROC over all commands of its session together; memory is sampled,
 //     so that a command can pass its limit for some 50 ms before it is ended.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -161,6 +162,9 @@ func runStream(ctx context.Context, client *api.Client, req api.ExecRequest, in 
 		return nil
 	})
 	in.restore()
+	if outcome != nil {
+		fprint(os.Stderr, remarks(outcome))
+	}
 	if outcome != nil && outcome.Error != nil {
 		err = outcome.Error
 	}
@@ -172,6 +176,21 @@ func runStream(ctx context.Context, client *api.Client, req api.ExecRequest, in 
 		complain("%v", err)
 	}
 	return status(ctx, outcome, err)
+}
+
+// remarks says what the caller of a command should know besides its output.
+func remarks(o *api.Outcome) string {
+	var b strings.Builder
+	for _, c := range o.ProtectedCreated {
+		fmt.Fprintf(&b, "pinfold: %s is protected, and was taken away: it is now %s\n", visible(c.Path), visible(c.To))
+	}
+	if o.ProtectedExposed != "" {
+		fmt.Fprintf(&b, "pinfold: %s is protected or hidden, and was replaced while the command ran\n", visible(o.ProtectedExposed))
+	}
+	for _, name := range o.Left {
+		fmt.Fprintf(&b, "pinfold: %s is left behind, and will be in git's way\n", visible(name))
+	}
+	return b.String()
 }
 
 // waitsFor says that a run waits for somebody.

@@ -327,6 +327,7 @@ func (j *job) outcome(out *confine.Outcome) *api.Outcome {
 		Receipt: wireReceipt(&out.Receipt, j.server.Setting), Usage: wireUsage(&out.Usage),
 		Error: endedEarly(out.Ended, j.timeout, &out.Receipt.Limits), EndedChildren: out.Outlived,
 		Provenance: api.Provenance{Source: api.CommandOutput}, Denied: wireDenied(out.Denied), Masked: cleanAll(out.Masked),
+		Hidden: cleanAll(out.Hidden), ProtectedCreated: wireCreated(out.Created), ProtectedExposed: clean(out.Exposed), Left: cleanAll(out.Left),
 	}
 	if out.FinalDir != "" {
 		o.FinalDir = &out.FinalDir

@@ -102,6 +102,14 @@ func cleanAll(list []string) []string {
 	return out
 }
 
+func wireCreated(list []confine.Created) []api.Created {
+	var out []api.Created
+	for _, c := range list {
+		out = append(out, api.Created{Path: clean(c.Path), To: clean(c.To)})
+	}
+	return out
+}
+
 func wireDenied(list []confine.Denied) []api.Denied {
 	denied := make([]api.Denied, len(list))
 	for i, d := range list {
