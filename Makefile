@@ -2,7 +2,7 @@
 #
 #   make demo     build, and show what it does in a scratch project
 #   make test     everything that CI runs
-#   make test-long  what takes too long for that
+#   make test-long  what takes too long for that: all of it for root too, and with -race
 #   make build    bin/pinfoldd, bin/pinfold and bin/pinfold-mcp
 #   make install  into $(DESTDIR)$(PREFIX)/bin
 #   make bench    figures, side by side with plain spawning
@@ -65,7 +65,9 @@ check:
 # root's tests run commands as an ordinary user, too.
 unit:
 	@if [ "$$(id -u)" = 0 ] && ! id -u pinfold-test >/dev/null 2>&1; then useradd --create-home --shell /bin/bash pinfold-test; fi
-	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -p 1 -timeout 20m ./...
+	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -p 1 -timeout 20m $$($(GO) list ./... | grep -v /confine$$)
+	$(GO) test -short -timeout 20m ./confine
+	$(GO) test -race -timeout 20m -run 'TestManyAtOnce|TestKilled|TestSpare|TestKeeper[A-Z][a-z]*$$|TestReplacedName' -short ./confine
 	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -tags mcp -run MCP ./cmd/pinfold
 	$(GO) test -tags pinfold_break -run TestLayerLeftOut ./confine
 
@@ -74,8 +76,10 @@ unit-as-user:
 	bash .ci/as-user ./trace ./confine ./cmd/pinfoldd ./cmd/pinfoldd/server ./cmd/pinfold
 	TAGS=pinfold_break RUN=TestLayerLeftOut bash .ci/as-user ./confine
 
-# What takes minutes: every allowed command with every hostile word.
+# What takes minutes: confine's tests for every caller and under the race detector,
+# and every allowed command with every hostile word.
 test-long: build
+	$(GO) test -race -timeout 60m ./confine
 	PINFOLD_HOSTILE=all $(GO) test -timeout 60m -run TestHostileWords -v ./confine
 	PINFOLD_FUZZ=5m $(GO) test -count=1 -timeout 30m -run TestKeeperFuzz -v ./confine
 	@if command -v aarch64-linux-gnu-gcc >/dev/null; then bash .ci/cross bin/arm64; else echo "not built for arm64: no aarch64-linux-gnu-gcc"; fi

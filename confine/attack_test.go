@@ -276,7 +276,7 @@ print("started")
 // TestForkBomb: the machine goes on, the bomb ends with its command, and the
 // next command runs at once.
 func TestForkBomb(t *testing.T) {
-	each(t, func(t *testing.T, b box) {
+	eachLong(t, func(t *testing.T, b box) {
 		r, _, _ := b.request(widest, `bomb() { bomb | bomb & }; bomb; sleep 1000`)
 		r.Timeout = time.Second
 		o, err := b.m.Run(context.Background(), r)

@@ -147,7 +147,7 @@ func TestKeeperKilled(t *testing.T) {
 
 // TestKeeperStopped: a keeper that does not answer does not hold the daemon up.
 func TestKeeperStopped(t *testing.T) {
-	each(t, func(t *testing.T, b box) {
+	eachLong(t, func(t *testing.T, b box) {
 		r, _, _ := b.request(widest, `trap '' TERM; while :; do sleep 0.1; done`)
 		r.Timeout = 200 * time.Millisecond
 		r.Started = func(Receipt) { syscall.Kill(keeperOf(t, b), syscall.SIGSTOP) }

@@ -23,7 +23,7 @@ import (
 
 // hostileTime is how long the test goes on, when it is not told to run
 // everything.
-const hostileTime = 30 * time.Second
+const hostileTime = 12 * time.Second
 
 // hostileWords are what an unknown word may turn out to be. OUT is a directory
 // beside the project.

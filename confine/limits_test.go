@@ -17,7 +17,7 @@ import (
 func TestMemoryIsBounded(t *testing.T) {
 	needs(t, "python3")
 	const head = "import os,sys,mmap,time,threading\nM=1<<20\n"
-	each(t, func(t *testing.T, b box) {
+	eachLong(t, func(t *testing.T, b box) {
 		for name, code := range map[string]string{
 			"one process":    "x=bytearray(N*M); time.sleep(1)",
 			"many":           "for i in range(8):\n if os.fork()==0: x=bytearray(N*M//8); time.sleep(1); os._exit(0)\nfor i in range(8): os.wait()",
@@ -72,7 +72,7 @@ func TestProcessesAreLowered(t *testing.T) {
 // so is one that fills it with bytes.
 func TestFilesAreBounded(t *testing.T) {
 	needs(t, "python3")
-	each(t, func(t *testing.T, b box) {
+	eachLong(t, func(t *testing.T, b box) {
 		writeFile(t, b.caller, b.project+"/f.py", "import os\nos.mkdir('i')\nfor n in range(200000): open('i/%d'%n,'w').close()\nprint('done')\n", 0o644)
 		got := b.do(t, widest, "python3 f.py", func(r *Request) { r.Limits.Files = 20_000 })
 		made, _ := os.ReadDir(b.project + "/i")

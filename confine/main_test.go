@@ -182,6 +182,17 @@ func each(t *testing.T, f func(t *testing.T, b box)) {
 	}
 }
 
+// eachLong is each for what takes long: with -short an ordinary user stands for
+// all callers.
+func eachLong(t *testing.T, f func(t *testing.T, b box)) {
+	each(t, func(t *testing.T, b box) {
+		if testing.Short() && b.caller.UID == 0 {
+			t.Skip("takes long; an ordinary user stands for root with -short")
+		}
+		f(t, b)
+	})
+}
+
 func needs(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, p := range programs {

@@ -56,7 +56,7 @@ git worktree add -q -b wt wt`)
 // any depth, in any way, under the widest grant; that its parents cannot be
 // renamed away; and that all else can be worked on.
 func TestProtectedNames(t *testing.T) {
-	each(t, func(t *testing.T, b box) {
+	eachLong(t, func(t *testing.T, b box) {
 		repository(t, b)
 		before := b.host(t, "git config --list --local; find .git/hooks .vscode sub/.claude .husky nested/.git/config | sort")
 		for _, attack := range []string{
@@ -127,7 +127,7 @@ var gitPlants = []struct{ name, plant, trigger string }{
 // TestGitPlants proves that after a command under the widest grant the host's
 // git runs nothing that the command left, whatever it left and wherever.
 func TestGitPlants(t *testing.T) {
-	each(t, func(t *testing.T, b box) {
+	eachLong(t, func(t *testing.T, b box) {
 		for _, p := range gitPlants {
 			box := b
 			box.project = newProject(t, b.caller, filepath.Dir(b.project))
@@ -150,7 +150,7 @@ func TestGitPlants(t *testing.T) {
 // every depth, and reported; and that what a person's own work brings stays: a
 // checkout, a new repository, a worktree, a clone.
 func TestCreatedNames(t *testing.T) {
-	each(t, func(t *testing.T, b box) {
+	eachLong(t, func(t *testing.T, b box) {
 		repository(t, b)
 		b.host(t, "git checkout -q -b other; mkdir -p .github/workflows; echo on > .github/workflows/ci.yml; echo x > sub/.envrc; git add -f .; git commit -qm other; git checkout -q main")
 		for _, c := range []struct {
@@ -199,7 +199,7 @@ func TestCreatedNames(t *testing.T) {
 // file that is held, and that the outcome names it; and that it is held again
 // for the next.
 func TestReplacedName(t *testing.T) {
-	each(t, func(t *testing.T, b box) {
+	eachLong(t, func(t *testing.T, b box) {
 		repository(t, b)
 		for name, replace := range map[string]string{
 			".git/config": "git config user.name host", ".env": "echo SECRET=2 > e; mv e .env", "sub/.claude": "mv sub/.claude sub/c; mv sub/c sub/.claude",
