@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pinfold/pinfold/policy"
@@ -61,7 +62,10 @@ func TestLayerLeftOut(t *testing.T) {
 						t.Log(err)
 					}
 					for _, name := range []string{"/ran", "/sub/ran"} {
-						if _, err := os.Stat(b.project + name); err == nil {
+						// the daemon compares namespaces while the shell starts, and
+						// ends it at once: it may have begun
+						compared := u != nil && strings.HasSuffix(u.Layer, "namespace")
+						if _, err := os.Stat(b.project + name); err == nil && !compared {
 							t.Error("the command ran")
 						}
 					}

@@ -409,7 +409,11 @@ func TestOddProjectNames(t *testing.T) {
 			g.Exec = append(g.Exec, "/usr/lib/git-core/git")
 			b.warm(t)
 			r := b.run(t, g, `git config --system --name-only --list; pwd -P > /tmp/pwd; [ "$(</tmp/pwd)" = "$PWD" ] && echo same`)
-			if want := "core.checkstat\nsafe.directory\nsafe.barerepository\nsame\n"; r.out != want {
+			got := r.out
+			for _, key := range append(slices.Clone(gitSettings), gitExcludesKey) { // the caller's own, where he has them
+				got = strings.Replace(got, key+"\n", "", 1)
+			}
+			if want := "core.checkstat\nsafe.directory\nsafe.barerepository\nsame\n"; got != want {
 				t.Errorf("%q: %q %s", name, r.out, r.err)
 			}
 			if r := b.run(t, widest, "echo x > made"); r.ExitCode != 0 {
