@@ -217,7 +217,7 @@ xoxb- and xoxp- are prefixes
 AKIA is how access keys begin
 AKIAIOSFODNN7 is too short
 AIza is how Google keys begin
-npm_config_registry=https://registry.npmjs.org/
+npm_config_registry=https://registry.example.org/
 npm_package_version
 npm_lifecycle_event
 hf_hub_download(repo_id=repo)
@@ -318,7 +318,7 @@ https://user@host.test/
 git@github.com:owner/repo.git
 ssh://git@host.test:22/repo.git
 http://localhost:3000/@fs/home
-https://registry.npmjs.org/@types/node/-/node-20.1.0.tgz
+https://registry.example.org/@types/node/-/node-20.1.0.tgz
 postgres://app:$PASSWORD@db/app
 postgres://app:<password>@db/app
 postgres://app@db/app
