@@ -166,10 +166,9 @@ func (a *approvals) use(p *approval, binding string) *api.Error {
 // mayDecide reports why an approver may not decide on what the owner asked.
 type mayDecide func(owner uint32, side []process) *api.Error
 
-// decide is an approver's yes or no, when he may decide on it.
-func (a *approvals) decide(id string, by api.Approver, may mayDecide, d api.ApprovalDecision) (*api.Approval, *api.Error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// decidable returns the approval on which the approver may decide, and notes
+// whether it is his own. The lock is held.
+func (a *approvals) decidable(id string, by *api.Approver, may mayDecide) (*approval, *api.Error) {
 	a.expire()
 	p, ok := a.all[id]
 	if !ok {
@@ -179,6 +178,17 @@ func (a *approvals) decide(id string, by api.Approver, may mayDecide, d api.Appr
 		return nil, failed
 	}
 	by.SameUID = by.UID == p.Caller.UID
+	return p, nil
+}
+
+// decide is an approver's yes or no, when he may decide on it.
+func (a *approvals) decide(id string, by api.Approver, may mayDecide, d api.ApprovalDecision) (*api.Approval, *api.Error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p, failed := a.decidable(id, &by, may)
+	if failed != nil {
+		return nil, failed
+	}
 	if d.Binding != "" && d.Binding != p.Binding {
 		return nil, &api.Error{Code: api.ApprovalStale, Message: "this is not what you were shown", RecommendedAction: "look at it again"}
 	}
@@ -223,15 +233,10 @@ func tooLate(p *approval) *api.Error {
 func (a *approvals) revoke(id string, by api.Approver, may mayDecide) (*api.Approval, *api.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.expire()
-	p, ok := a.all[id]
-	if !ok {
-		return nil, errNoApproval
-	}
-	if failed := may(p.Caller.UID, p.side); failed != nil {
+	p, failed := a.decidable(id, &by, may)
+	if failed != nil {
 		return nil, failed
 	}
-	by.SameUID = by.UID == p.Caller.UID
 	if becomes[p.State][actRevoke] == "" {
 		return nil, tooLate(p)
 	}
