@@ -62,12 +62,12 @@ check:
 	$(GO) run $(STATICCHECK) -tags mcp ./cmd/pinfold
 
 # -p 1: some tests measure time, and two cores are soon shared too often.
-# root's tests run commands as an ordinary user, too. The race detector makes policy
-# and shparse, which start no goroutine, five times slower: they do without.
+# root's tests run commands as an ordinary user, too. The race detector makes policy,
+# shparse and redact, which start no goroutine, five times slower: they do without.
 unit:
 	@if [ "$$(id -u)" = 0 ] && ! id -u pinfold-test >/dev/null 2>&1; then useradd --create-home --shell /bin/bash pinfold-test; fi
-	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -p 1 -timeout 20m $$($(GO) list ./... | grep -vE '/(confine|policy|shparse)$$')
-	$(GO) test -p 1 -timeout 20m ./shparse ./policy
+	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -p 1 -timeout 20m $$($(GO) list ./... | grep -vE '/(confine|policy|shparse|redact)$$')
+	$(GO) test -p 1 -timeout 20m ./shparse ./policy ./trace/redact
 	$(GO) test -short -timeout 20m ./confine
 	$(GO) test -race -timeout 20m -run 'TestManyAtOnce|TestKilled|TestSpare|TestKeeper[A-Z][a-z]*$$|TestReplacedName' -short ./confine
 	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -tags mcp -run MCP ./cmd/pinfold

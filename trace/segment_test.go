@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -91,12 +92,14 @@ func TestSegmentsAreOneChain(t *testing.T) {
 
 func TestADayEndsTheSegment(t *testing.T) {
 	o := options(t)
-	now := time.Now()
-	o.now = func() time.Time { return now }
+	var now atomic.Pointer[time.Time] // what retires segments reads it beside the test
+	set := func(at time.Time) { now.Store(&at) }
+	set(time.Now())
+	o.now = func() time.Time { return *now.Load() }
 	l, _ := open(t, o)
 	finish(t, decide(t, l, "a", 1, true))
 	for _, step := range []time.Duration{24 * time.Hour, -48 * time.Hour, 0} { // the clock may be set back
-		now = now.Add(step)
+		set(now.Load().Add(step))
 		finish(t, decide(t, l, fmt.Sprint("b", step), 1, true))
 	}
 	l.Close()

@@ -31,6 +31,27 @@ type text struct {
 	b    []byte
 	last bool
 	run  int // where a long word is taken to begin, of which more came out before; or -1
+	ends map[*set]span
+}
+
+// A span is a stretch of text, [from, to).
+type span struct{ from, to int }
+
+// end returns where the bytes of the set end that begin at from, at most so many
+// on. A stretch is measured once, however many anchors are in it.
+func (t *text) end(s *set, from, most int) int {
+	known := t.ends[s]
+	if from < known.from || from >= known.to {
+		known = span{from, from}
+		for known.to < len(t.b) && s[t.b[known.to]] {
+			known.to++
+		}
+		if t.ends == nil {
+			t.ends = map[*set]span{}
+		}
+		t.ends[s] = known
+	}
+	return min(known.to, from+most)
 }
 
 // more returns an open finding, or nothing when nothing will come.
@@ -41,7 +62,9 @@ func (t *text) more(start int) finding {
 	return finding{verdict: open, start: start}
 }
 
-// A ref says that the window at an offset of 0 or 1 in an anchor was seen.
+// A ref says that the window at an offset of -1, 0 or 1 in an anchor was seen.
+// Windows are looked at in every second place, so each anchor has two; one of
+// three bytes begins in the second with any byte, and few begin alike.
 type ref struct {
 	anchor *anchor
 	offset int
@@ -71,7 +94,7 @@ func newFilter(anchors []*anchor) *filter {
 		} else {
 			for c := range 256 {
 				if byte(c)|0x20 == byte(c) { // the others fold to one of these
-					f.enter(a.text[1:3]+string([]byte{byte(c)}), ref{a, 1})
+					f.enter(string([]byte{byte(c)})+a.text[:2], ref{a, -1})
 				}
 			}
 		}

@@ -143,15 +143,17 @@ type value struct {
 // by so much of it and dropped whole.
 const maxToken = 2 << 10
 
-// valueEnds ends a value without quotes.
-var valueEnds = setOf(" \t\r\n\"'`,;&)<>}]|\\\x00")
+// What a value may have, by how it is quoted.
+var (
+	unquoted     = allBut(" \t\r\n\"'`,;&)<>}]|\\\x00")
+	doubleQuoted = allBut("\"\n\\")
+	singleQuoted = allBut("'\n\\")
+	backQuoted   = allBut("`\n\\")
+)
 
 func (v value) judge(t *text) finding {
 	b := t.b
-	end := v.at
-	for end < len(b) && end-v.at < maxToken && !v.ends(b[end]) {
-		end++
-	}
+	end := t.end(v.stretch(), v.at, maxToken)
 	if end == len(b) && !t.last && end-v.at < maxToken {
 		return t.more(v.at)
 	}
@@ -162,11 +164,18 @@ func (v value) judge(t *text) finding {
 	return finding{found, v.at, end, "value", end-v.at == maxToken}
 }
 
-func (v value) ends(c byte) bool {
-	if v.quote != 0 {
-		return c == v.quote || c == '\n' || c == '\\'
+// stretch returns the bytes that a value may have.
+func (v value) stretch() *set {
+	switch v.quote {
+	case '"':
+		return doubleQuoted
+	case '\'':
+		return singleQuoted
+	case '`':
+		return backQuoted
+	default:
+		return unquoted
 	}
-	return valueEnds[c]
 }
 
 // isSecret reports whether the value looks like one. In the way of an
@@ -213,11 +222,17 @@ func identifier(b []byte) bool {
 	return true
 }
 
+// maxPlaceholder is the longest word that may stand for a value by what is in it.
+const maxPlaceholder = 128
+
 // placeholder reports whether the value stands for one.
 func placeholder(b []byte) bool {
 	switch b[0] {
 	case '$', '<', '{', '(', '[', '*', '%', '&', '#', '=', '!':
 		return true
+	}
+	if len(b) > maxPlaceholder {
+		return false
 	}
 	switch s := strings.ToLower(string(b)); {
 	case strings.Trim(s, "x") == "", strings.Trim(s, "*.-_") == "", strings.Contains(s, "example"), strings.Contains(s, "your"), strings.Contains(s, "placeholder"):
@@ -289,10 +304,7 @@ func judgeAuthorization(t *text, at int) finding {
 		return finding{}
 	}
 	p = skip(b, p+1, " \\\"'", 4)
-	end := p
-	for end < len(b) && bearer[b[end]] && end-p < maxToken {
-		end++
-	}
+	end := t.end(bearer, p, maxToken)
 	if end == len(b) && !t.last && end-p < maxToken {
 		return t.more(p)
 	}
@@ -303,8 +315,7 @@ func judgeAuthorization(t *text, at int) finding {
 			if q == len(b) && !t.last {
 				return t.more(q)
 			}
-			for end = q; end < len(b) && bearer[b[end]] && end-q < maxToken; end++ {
-			}
+			end = t.end(bearer, q, maxToken)
 			if end == len(b) && !t.last && end-q < maxToken {
 				return t.more(q)
 			}
@@ -335,10 +346,7 @@ func judgeScheme(kind string) func(t *text, at int) finding {
 		if p == sign {
 			return finding{}
 		}
-		end := p
-		for end < len(b) && bearer[b[end]] && end-p < maxToken {
-			end++
-		}
+		end := t.end(bearer, p, maxToken)
 		if end == len(b) && !t.last && end-p < maxToken {
 			return t.more(p)
 		}

@@ -1,5 +1,7 @@
 package redact
 
+import "strings"
+
 // A set of bytes.
 type set [256]bool
 
@@ -14,6 +16,15 @@ func setOf(spec string) *set {
 			continue
 		}
 		s[spec[i]] = true
+	}
+	return &s
+}
+
+// allBut returns the set of all bytes but those.
+func allBut(bytes string) *set {
+	var s set
+	for c := range s {
+		s[c] = strings.IndexByte(bytes, byte(c)) < 0
 	}
 	return &s
 }
@@ -110,10 +121,7 @@ func (s shape) anchor() *anchor {
 			return finding{}
 		}
 		from := at + len(s.prefix)
-		end := from
-		for end < len(t.b) && s.set[t.b[end]] && end-from < maxToken {
-			end++
-		}
+		end := t.end(s.set, from, maxToken)
 		if end == len(t.b) && !t.last && end-from < maxToken {
 			return t.more(at)
 		}
@@ -128,29 +136,29 @@ func (s shape) anchor() *anchor {
 // hasRun reports whether there is a stretch of at least n letters and digits
 // that has a digit and, for hexadecimal or longer text, is no repetition.
 func hasRun(b []byte, n int) bool {
+	if n == 0 {
+		return true
+	}
 	length, digits, different := 0, 0, 0
-	var seen [256]bool
-	for i := 0; ; i++ {
-		if i == len(b) || !alnum[b[i]] {
-			if length >= n && digits > 0 && different >= min(n, 6)-1 {
-				return true
-			}
-			if i == len(b) {
-				return n == 0
-			}
-			length, digits, different = 0, 0, 0
-			clear(seen[:])
+	var seen [2]uint64 // by letter or digit, all below 128
+	for _, c := range b {
+		if !alnum[c] {
+			length, digits, different, seen = 0, 0, 0, [2]uint64{}
 			continue
 		}
 		length++
-		if !seen[b[i]] {
-			seen[b[i]] = true
+		if bit := uint64(1) << (c & 63); seen[c>>6]&bit == 0 {
+			seen[c>>6] |= bit
 			different++
 		}
-		if '0' <= b[i] && b[i] <= '9' {
+		if c <= '9' {
 			digits++
 		}
+		if length >= n && digits > 0 && different >= min(n, 6)-1 {
+			return true
+		}
 	}
+	return false
 }
 
 // boundary reports whether a word may begin at i: what stands before is not part
