@@ -56,6 +56,8 @@ func TestHostileDecisions(t *testing.T) {
 		"directories":      rep("cd sub; cd ..; ", 5_000) + "ls",
 		"unknown dirs":     rep("cd $x; cat a.go; ", 5_000),
 		"assignments":      rep("x=$x$y; ", 8_000),
+		"constants":        rep("a=1 ", 50_000),
+		"constant lines":   rep("a=1\n", 40_000),
 		"parentheses":      rep("(", 10_000) + "ls" + rep(")", 10_000),
 		"substitutions":    "echo " + rep("$(echo ", 5_000) + "a" + rep(")", 5_000),
 		"words":            "echo " + rep("word ", 100_000),

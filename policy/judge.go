@@ -22,7 +22,7 @@ const (
 // The bounds of one decision. What goes beyond them is asked about.
 const (
 	maxDepth = 12     // commands within commands: sh -c in xargs in find
-	maxCalls = 20_000 // commands judged
+	maxCalls = 10_000 // commands judged
 )
 
 // Decide judges a script that starts in the environment. It always answers:

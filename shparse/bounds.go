@@ -12,8 +12,8 @@ import (
 const (
 	MaxBytes    = 1 << 20 // bytes of text
 	MaxNesting  = 128     // groups, substitutions and compound commands within one another
-	MaxCommands = 20_000  // commands
-	MaxWords    = 50_000  // words, assignments and redirects
+	MaxCommands = 10_000  // commands
+	MaxWords    = 25_000  // words, assignments and redirects
 	// maxGroups bounds what the parser could recurse on, whether nested or
 	// not, since real nesting is only known after parsing: every opening
 	// bracket, backquote and compound keyword, wherever it stands, costs 8;
