@@ -163,7 +163,7 @@ func TestAnswersThatAreWrong(t *testing.T) {
 				_, _ = io.WriteString(c, answer)
 				c.Close()
 			}()
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 			defer cancel()
 			if got, err := NewClient(socket).Status(ctx); err == nil {
 				t.Errorf("got %+v", got)

@@ -169,7 +169,7 @@ func TestKeeperHoldsNothing(t *testing.T) {
 		b.run(t, policy.Grant{}, "true")
 		keeper := keeperOf(t, b)
 		pids := []int{keeper}
-		for deadline := time.Now().Add(5 * time.Second); len(pids) < 2 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(60 * time.Second); len(pids) < 2 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 			for pid, up := range parents() {
 				if up == keeper {
 					pids = append(pids, pid)

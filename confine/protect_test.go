@@ -211,8 +211,8 @@ func TestReplacedName(t *testing.T) {
 				b.host(t, replace)
 			}()
 			begin := time.Now()
-			r := b.do(t, widest, "sleep 20", func(r *Request) { r.Started = func(Receipt) { close(started) } })
-			if r.Ended != EndedExposed || r.Exposed != name || time.Since(begin) > 10*time.Second {
+			r := b.do(t, widest, "sleep 100", func(r *Request) { r.Timeout = 2 * time.Minute; r.Started = func(Receipt) { close(started) } })
+			if r.Ended != EndedExposed || r.Exposed != name || time.Since(begin) > 40*time.Second {
 				t.Errorf("%s: %s: ended by %q, exposed %q, after %v", b.caller.Name, name, r.Ended, r.Exposed, time.Since(begin))
 			}
 			if r := b.run(t, widest, fmt.Sprintf("echo x >> %s || cat %s", name, name)); strings.Contains(r.out, "SECRET") || r.Exposed != "" {

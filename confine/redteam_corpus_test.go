@@ -216,7 +216,7 @@ func (row attackRow) try(t *testing.T, b box) (escapes []string, skip string) {
 	if row.TimeoutS > 0 {
 		r.Timeout = time.Duration(row.TimeoutS) * time.Second
 	}
-	longest := r.Timeout + 5*time.Second
+	longest := r.Timeout + 25*time.Second
 	if m := atMost.FindStringSubmatch(row.Marker); m != nil {
 		n, _ := strconv.Atoi(m[1])
 		longest = time.Duration(n) * time.Second

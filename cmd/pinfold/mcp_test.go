@@ -157,7 +157,7 @@ func TestMCPBackground(t *testing.T) {
 	if answer["state"] != "running" || !strings.Contains(text, "still running") {
 		t.Fatalf("%v, %q", answer, text)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(60 * time.Second); ; {
 		part, _, _ := call(t, s, "run_output", map[string]any{"run": answer["run"]})
 		if part["data"] == "ready\n" && part["state"] == "running" {
 			break

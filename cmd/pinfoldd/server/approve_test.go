@@ -40,7 +40,7 @@ func (f *fixture) ask(t *testing.T, command string) (*waiting, *api.Approval) {
 		w.result, w.err = client.Exec(ctx, api.ExecRequest{Project: f.project, Command: command})
 	}()
 	t.Cleanup(cancel)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(time.Millisecond) {
 		if list := f.pending(); len(list) > before {
 			return w, list[len(list)-1]
 		}
@@ -58,7 +58,7 @@ func (w *waiting) wait(t *testing.T) (*api.Result, error) {
 	t.Helper()
 	select {
 	case <-w.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatal("the request does not end")
 	}
 	return w.result, w.err
@@ -254,7 +254,7 @@ func TestApprovalGone(t *testing.T) {
 	f := serve(t, nil)
 	w, a := f.ask(t, "ask it")
 	w.cancel()
-	for deadline := time.Now().Add(10 * time.Second); len(f.pending()) > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); len(f.pending()) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it still waits")
 		}

@@ -197,7 +197,7 @@ func TestProgram(t *testing.T) {
 		if err == nil {
 			t.Error("a FIFO was read")
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatal("hangs on a FIFO")
 	}
 	for _, name := range []string{outside + "/bang", outside, outside + "/none", project + "/a/f", "relative"} {

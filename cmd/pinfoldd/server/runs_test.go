@@ -126,7 +126,7 @@ func TestBackgroundEndsWithTheDaemon(t *testing.T) {
 	f.confiner.set(untilSignal)
 	f.background(t, "true")
 	f.background(t, "true")
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	if err := f.Shutdown(ctx); err != nil {
 		t.Fatal(err)
@@ -338,6 +338,7 @@ func TestTerminalOfRequests(t *testing.T) {
 // gone, whether its client reads or not.
 func TestSlowClientDoesNotDelayTheEnd(t *testing.T) {
 	f := serve(t, nil)
+	f.writeTime = time.Hour // not what ends it
 	gone := make(chan struct{})
 	f.confiner.set(func(_ context.Context, r confine.Request) (confine.Outcome, error) {
 		go func() { time.Sleep(300 * time.Millisecond); r.Gone(); close(gone) }()
@@ -354,7 +355,7 @@ func TestSlowClientDoesNotDelayTheEnd(t *testing.T) {
 	defer c.Close()
 	body := `{"project":"` + f.project + `","command":"true"}`
 	fmt.Fprintf(c, "POST /v1/exec HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	for deadline := time.Now().Add(5 * time.Second); len(f.trace(t)) < 2; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); len(f.trace(t)) < 2; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the end is not recorded")
 		}

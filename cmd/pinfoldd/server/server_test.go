@@ -174,7 +174,7 @@ func serve(t testing.TB, change func(*Config)) *fixture {
 	t.Cleanup(func() {
 		f.client.Close()
 		f.control.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		if err := f.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
@@ -563,7 +563,7 @@ func TestVanishedClient(t *testing.T) {
 
 func eventually(t testing.TB, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("did not come about within 10 s")
 		}
@@ -594,7 +594,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	fmt.Fprintf(c, "POST /v1/exec HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	select {
 	case <-lost:
-	case <-time.After(10 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatal("the command waits for a client that does not read")
 	}
 	eventually(t, func() bool { return len(f.trace(t)) == 2 })
@@ -739,7 +739,7 @@ func TestShutdownEndsRuns(t *testing.T) {
 	f.confiner.set(waits(started))
 	go func() {
 		<-started
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		if err := f.Shutdown(ctx); err != nil {
 			t.Error(err)
@@ -773,7 +773,7 @@ func TestAwaitIdle(t *testing.T) {
 	cancel()
 	select {
 	case <-idle:
-	case <-time.After(10 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatal("never idle")
 	}
 }
