@@ -183,6 +183,9 @@ func (m *Manager) Setting() string {
 	return "user"
 }
 
+// LandlockABI returns the version of Landlock that this kernel has.
+func (m *Manager) LandlockABI() int { return m.abi }
+
 // Sessions returns how many sessions there are.
 func (m *Manager) Sessions() int {
 	m.mu.Lock()

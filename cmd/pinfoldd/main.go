@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -37,17 +36,29 @@ const (
 	maxLog      = 1 << 20 // bytes at which a log is begun anew
 )
 
-// options are the flags.
+// options are what pinfold.toml and the flags say: settings.go lists them.
 type options struct {
-	user          bool
-	socket, state string
-	policy        string
-	site          policyFile
-	idle          time.Duration
-	readyFD       int
-	traceSync     string
-	traceKeep     time.Duration
-	traceBytes    int64
+	user bool
+	site policyFile
+
+	socket, state, policy  string
+	idle                   time.Duration
+	callers, approverGroup string
+	projects               []string
+
+	traceSync            string
+	traceKeep            time.Duration
+	traceMiB, segmentMiB int64
+
+	memoryMiB, processes, fileMiB, openFiles, diskMiB, files int64
+	cpu                                                      time.Duration
+	reservePercent, reserveMiB                               int64
+	requireCgroup, refuseMounts                              bool
+	landlockABI                                              int64
+
+	sessionIdle time.Duration
+	sessions    int64
+	caps        server.Caps
 }
 
 func main() {
@@ -67,33 +78,20 @@ func run(args []string) int {
 			return evalCommand(args[1:])
 		}
 	}
-	var o options
-	flags := flag.NewFlagSet("pinfoldd", flag.ContinueOnError)
-	flags.BoolVar(&o.user, "user", false, "serve the calling user only, without privilege")
-	flags.StringVar(&o.socket, "socket", "", "listen on this `path` (default "+api.SystemSocket+", or the user's)")
-	flags.StringVar(&o.state, "state", "", "keep trace and caches in this `directory` (default "+systemState+", or $XDG_STATE_HOME/pinfold)")
-	flags.StringVar(&o.policy, "policy", "", "the site's policy, a `file` (default "+systemPolicy+", or $XDG_CONFIG_HOME/pinfold/policy.toml; none is the built-in policy)")
-	flags.StringVar(&o.traceSync, "trace-sync", "written", "when a record counts: `written`, which survives the death of any process, or always, on the disk")
-	flags.DurationVar(&o.traceKeep, "trace-keep", trace.DefaultKeep, "keep the trace for so long")
-	flags.Int64Var(&o.traceBytes, "trace-keep-mib", trace.DefaultKeepBytes>>20, "keep so many `MiB` of the trace at most")
-	flags.DurationVar(&o.idle, "idle", -1, "end after so long without a request; 0 is never (default 15m with --user, else 0)")
-	flags.IntVar(&o.readyFD, "ready-fd", -1, "started on demand: say on this `descriptor` that the daemon serves, or why not")
-	showVersion := flags.Bool("version", false, "print the version and exit")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
+	c, status := parseCommand(args)
+	if c == nil {
+		return status
+	}
+	ready := openReady(c.readyFD)
+	o, err := c.options()
+	switch {
 	case err != nil:
-		return 2
-	case flags.NArg() > 0:
-		fmt.Fprintf(os.Stderr, "pinfoldd: takes no operands, see pinfoldd --help\n")
-		return 2
+	case c.check:
+		err = o.check(c.files)
+	default:
+		err = serve(o, c, ready)
 	}
-	if *showVersion {
-		fmt.Printf("pinfoldd %s (%s)\n", version, build)
-		return 0
-	}
-	ready := openReady(o.readyFD)
-	if err := serve(o, ready); err != nil {
+	if err != nil {
 		if u, ok := errors.AsType[*confine.Unavailable](err); ok && u.Fix != "" {
 			err = fmt.Errorf("%w; to get it: %s", err, u.Fix)
 		}
@@ -105,8 +103,12 @@ func run(args []string) int {
 }
 
 // serve runs the daemon to its end.
-func serve(o options, ready *readiness) error {
-	if err := o.complete(); err != nil {
+func serve(o *options, c *command, ready *readiness) error {
+	if !o.user && os.Geteuid() != 0 {
+		return errors.New("the daemon of a machine runs as root; start pinfoldd --user for one of your own")
+	}
+	sockets, err := takeSockets()
+	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
@@ -129,14 +131,11 @@ func serve(o options, ready *readiness) error {
 	if err != nil {
 		return err
 	}
-	return o.serveLocked(ctx, ready, logger, reload)
+	return o.serveLocked(ctx, c, sockets, ready, logger, reload)
 }
 
-// complete fills in what the flags leave open.
+// complete fills in the places that nobody has named.
 func (o *options) complete() error {
-	if !o.user && os.Geteuid() != 0 {
-		return errors.New("the daemon of a machine runs as root; start pinfoldd --user for one of your own")
-	}
 	if o.socket == "" {
 		o.socket = api.SystemSocket
 		if o.user {
@@ -151,15 +150,6 @@ func (o *options) complete() error {
 				return err
 			}
 		}
-	}
-	if o.idle < 0 {
-		o.idle = 0
-		if o.user {
-			o.idle = userIdle
-		}
-	}
-	if o.traceSync != "written" && o.traceSync != "always" || o.traceKeep <= 0 || o.traceBytes <= 0 {
-		return errors.New("the trace's flags: sync is written or always, and what is kept is more than nothing")
 	}
 	if err := o.completePolicy(); err != nil {
 		return err
@@ -225,7 +215,7 @@ func (o *options) openLog(ready *readiness) (*log.Logger, error) {
 }
 
 // serveLocked runs the daemon while it holds its lock.
-func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log.Logger, reload <-chan os.Signal) (err error) {
+func (o *options) serveLocked(ctx context.Context, c *command, sockets []*net.UnixListener, ready *readiness, logger *log.Logger, reload <-chan os.Signal) (err error) {
 	if o.site.state, err = filepath.EvalSymlinks(o.state); err != nil {
 		return err
 	}
@@ -236,14 +226,17 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 	if err != nil {
 		return fmt.Errorf("the policy cannot be used: %w", err)
 	}
-	manager, err := confine.New(confine.Config{StateDir: o.state})
+	manager, err := confine.New(confine.Config{StateDir: o.state, Idle: o.sessionIdle, Bounds: o.bounds(), MaxSessions: int(o.sessions)})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, manager.Close()) }()
+	if abi := manager.LandlockABI(); abi < int(o.landlockABI) {
+		return &confine.Unavailable{Layer: "landlock", Err: fmt.Errorf("the configuration requires ABI %d, this kernel has %d", o.landlockABI, abi)}
+	}
 	records, recovery, err := trace.Open(trace.Options{
 		Path: filepath.Join(o.state, traceFile), Mode: o.traceMode(), Version: version, Build: build, Setting: o.setting(),
-		Always: o.traceSync == "always", Keep: o.traceKeep, KeepBytes: o.traceBytes << 20})
+		Always: o.traceSync == "always", Keep: o.traceKeep, KeepBytes: o.traceMiB * mib, Segment: o.segmentMiB * mib})
 	if err != nil {
 		return fmt.Errorf("the trace cannot be opened: %w", err)
 	}
@@ -252,11 +245,11 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 		logger.Printf("the trace was repaired: %d torn bytes, %d interrupted runs, breaks of the chain: %q",
 			recovery.TornBytes, recovery.Interrupted, recovery.Breaks)
 	}
-	site := &siteRules{file: o.site, manager: manager, records: records, log: logger}
+	site := &siteRules{file: o.site, manager: manager, records: records, log: logger, again: c.bounds}
 	site.adopt(rules)
 	config := server.Config{
 		Confiner: manager, Policy: rules, Trace: records, Version: version, Build: build,
-		Setting: o.setting(), OnDemand: ready.onDemand(), Log: logger,
+		Setting: o.setting(), OnDemand: ready.onDemand(), Log: logger, Caps: o.caps,
 	}
 	if o.user {
 		uid := uint32(os.Geteuid())
@@ -267,20 +260,25 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 	}
 	config.PolicyFile = realPath(o.site.path)
 	config.Socket = filepath.Join(o.site.sockets, filepath.Base(o.socket))
+	if config.Projects, err = realDirs(o.projects); err != nil {
+		return err
+	}
+	if o.callers != "" {
+		if config.Callers, err = groupID(o.callers); err != nil {
+			return err
+		}
+	}
 	group, err := o.approvers()
 	if err != nil {
 		return err
 	}
 	config.Authority = server.Authority{System: !o.user, Group: group}
-	listener, err := o.listen()
+	listener, control, err := o.listenBoth(sockets, group)
 	if err != nil {
 		return err
 	}
-	control, err := o.listenControl(group)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
 	ready.ok()
+	tell("READY=1\nSTATUS=serves " + o.socket)
 	logger.Printf("serves %s (%s daemon, version %s, build %s, policy %.12s)", o.socket, o.setting(), version, build, rules.Hash())
 	config.Reload = site.reload
 	s := server.New(config)
@@ -292,6 +290,7 @@ func (o *options) serveLocked(ctx context.Context, ready *readiness, logger *log
 		site.reloadOn(ctx, reload)
 	}()
 	defer func() { cancel(); <-reloads }() // before the trace is closed
+	go watch(ctx, s.Alive)
 	return serveUntil(ctx, s, listener, control, o.idle)
 }
 
@@ -329,6 +328,7 @@ func serveUntil(ctx context.Context, s *server.Server, l, control *net.UnixListe
 		return err
 	case <-ctx.Done():
 	}
+	tell("STOPPING=1\nSTATUS=ends its runs")
 	end, cancelEnd := context.WithTimeout(context.Background(), endTime)
 	defer cancelEnd()
 	return s.Shutdown(end)

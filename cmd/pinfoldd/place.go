@@ -171,24 +171,43 @@ func listenAt(socket string, mode os.FileMode, group *uint32) (*net.UnixListener
 // approverGroup is whose members may approve in the daemon of a machine.
 const approverGroup = "pinfold"
 
-// approvers returns the group of approvers, nil when there is none.
+// approvers returns the group of approvers; nil when nobody has named one and
+// the usual one does not exist.
 func (o *options) approvers() (*uint32, error) {
 	if o.user {
 		return nil, nil
 	}
-	g, err := user.LookupGroup(approverGroup)
-	if _, none := errors.AsType[user.UnknownGroupError](err); none {
+	id, err := groupID(o.approverGroup)
+	if _, none := errors.AsType[user.UnknownGroupError](err); none && o.approverGroup == approverGroup {
 		return nil, nil
 	}
+	return id, err
+}
+
+// groupID returns the number of the group.
+func groupID(name string) (*uint32, error) {
+	g, err := user.LookupGroup(name)
 	if err != nil {
-		return nil, fmt.Errorf("group %s: %w", approverGroup, err)
+		return nil, fmt.Errorf("group %s: %w", name, err)
 	}
 	gid, err := strconv.ParseUint(g.Gid, 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("group %s: %w", approverGroup, err)
+		return nil, fmt.Errorf("group %s: %w", name, err)
 	}
 	id := uint32(gid)
 	return &id, nil
+}
+
+// realDirs follows the symlinks of the directories, which must exist.
+func realDirs(names []string) (dirs []string, err error) {
+	for _, name := range names {
+		real, err := filepath.EvalSymlinks(name)
+		if err != nil {
+			return nil, fmt.Errorf("projects: %w", err)
+		}
+		dirs = append(dirs, real)
+	}
+	return dirs, nil
 }
 
 // A readiness is where the daemon says that it serves. The client that started

@@ -139,16 +139,14 @@ func TestListen(t *testing.T) {
 
 func TestComplete(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "/x/state")
-	given := options{user: true, idle: -1, traceSync: "written", traceKeep: 1, traceBytes: 1}
-	o := given
+	o := defaults(true)
 	if err := o.complete(); err != nil || o.state != "/x/state/pinfold" || o.idle != userIdle || !strings.HasSuffix(o.socket, "/agent.sock") {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("HOME", "/h")
-	o = given
-	o.idle = 0
-	if err := o.complete(); err != nil || o.state != "/h/.local/state/pinfold" || o.idle != 0 {
+	o = defaults(true)
+	if err := o.complete(); err != nil || o.state != "/h/.local/state/pinfold" {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	o = options{user: true, socket: "/" + strings.Repeat("x", 108), state: "/s"}
@@ -156,8 +154,7 @@ func TestComplete(t *testing.T) {
 		t.Error("a path that no socket can have")
 	}
 	if os.Geteuid() != 0 {
-		o = options{}
-		if err := o.complete(); err == nil {
+		if err := serve(&options{}, nil, nil); err == nil {
 			t.Error("a machine's daemon that is not root's")
 		}
 	}

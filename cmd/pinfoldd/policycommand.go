@@ -126,7 +126,7 @@ func policyCheck(args []string) (int, error) {
 	} else if p, err = policy.Load(source); err != nil {
 		return policyWrong, err
 	}
-	if _, err := readPolicy(names[0]); !*asProject && err != nil {
+	if _, err := readOwned(names[0], "policy"); !*asProject && err != nil {
 		fmt.Fprintf(os.Stderr, "pinfold policy check: as it lies there a daemon would not take it: %v\n", err)
 	}
 	fmt.Printf("%s: good, %d rules, policy %s\n", names[0], len(p.Rules()), p.Hash())

@@ -47,7 +47,7 @@ type policyFile struct {
 
 // sources returns the file, or nothing when it is missing and may be.
 func (p policyFile) sources() ([]policy.Source, error) {
-	text, err := readPolicy(p.path)
+	text, err := readOwned(p.path, "policy")
 	if errors.Is(err, fs.ErrNotExist) && !p.required {
 		return nil, nil
 	}
@@ -100,9 +100,9 @@ func realPath(path string) string {
 	return path
 }
 
-// readPolicy reads a policy file that nobody but root and the user who calls
-// can have written.
-func readPolicy(name string) (string, error) {
+// readOwned reads a file, a policy for instance, that nobody but root and the
+// user who calls can have written.
+func readOwned(name, what string) (string, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return "", err
@@ -119,7 +119,7 @@ func readPolicy(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := checkOwners(real); err != nil {
+	if err := checkOwners(real, what); err != nil {
 		return "", err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxPolicyFile+1))
@@ -135,7 +135,7 @@ func readPolicy(name string) (string, error) {
 // checkOwners checks that the file, and each directory above it, belongs to
 // root or the user who calls, and that nobody else can write it. In a directory
 // with the sticky bit others cannot replace what is not theirs.
-func checkOwners(name string) error {
+func checkOwners(name, purpose string) error {
 	for what := "the file"; ; what = "the directory" {
 		var st unix.Stat_t
 		if err := unix.Lstat(name, &st); err != nil {
@@ -144,9 +144,9 @@ func checkOwners(name string) error {
 		isSticky := st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&unix.S_ISVTX != 0
 		switch {
 		case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-			return fmt.Errorf("%s: %s of a policy must belong to root or uid %d, but belongs to uid %d; chown it", name, what, os.Geteuid(), st.Uid)
+			return fmt.Errorf("%s: %s of a %s must belong to root or uid %d, but belongs to uid %d; chown it", name, what, purpose, os.Geteuid(), st.Uid)
 		case st.Mode&0o022 != 0 && !isSticky:
-			return fmt.Errorf("%s: %s of a policy must not be writable by others, but has mode %04o; chmod go-w it", name, what, st.Mode&0o7777)
+			return fmt.Errorf("%s: %s of a %s must not be writable by others, but has mode %04o; chmod go-w it", name, what, purpose, st.Mode&0o7777)
 		case name == "/":
 			return nil
 		}
@@ -160,7 +160,8 @@ type siteRules struct {
 	manager *confine.Manager
 	records *trace.Log
 	log     *log.Logger
-	set     func(*policy.Policy) // gives a policy to what decides
+	set     func(*policy.Policy)           // gives a policy to what decides
+	again   func() (confine.Bounds, error) // reads the configuration again
 
 	mu   sync.Mutex // held while the policy is loaded again
 	hash string     // of the policy in force
@@ -186,17 +187,23 @@ func (s *siteRules) record(l trace.PolicyLoad) {
 	}
 }
 
-// reload loads the policy again. When it is wrong the old one stays in force.
+// reload reads the policy, and what of the configuration a reload takes, again.
+// When one of them is wrong both stay in force as they were.
 func (s *siteRules) reload() (server.Reload, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.hash
 	p, err := s.file.load()
+	var bounds confine.Bounds
+	if err == nil {
+		bounds, err = s.again()
+	}
 	if err != nil {
 		s.log.Printf("the policy was not reloaded, the old one (%.12s) stays in force: %v", old, err)
 		s.record(trace.PolicyLoad{Policy: old, Problem: err.Error()})
 		return server.Reload{Policy: old}, err
 	}
+	s.manager.SetBounds(bounds)
 	if p.Hash() == old {
 		s.log.Printf("policy %s: reloaded, nothing has changed (%.12s)", s.file.path, old)
 		return server.Reload{Policy: old, LeftOut: s.manager.SetRoots(p.Readable(), p.Writable())}, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log"
 	"os"
 	"path/filepath"
@@ -65,7 +66,7 @@ func TestPolicyOfOthers(t *testing.T) {
 				}
 				t.Fatal(err)
 			}
-			_, err := readPolicy(file)
+			_, err := readOwned(file, "policy")
 			if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
 				t.Errorf("got %v, want %q", err, row.want)
 			}
@@ -127,7 +128,9 @@ func TestReload(t *testing.T) {
 	defer records.Close()
 	var logged bytes.Buffer
 	var inForce *policy.Policy
-	s := &siteRules{set: func(p *policy.Policy) { inForce = p }, file: policyFile{path: filepath.Join(dir, "policy.toml")}, manager: manager, records: records, log: log.New(&logged, "", 0)}
+	var wrongConfig error
+	s := &siteRules{set: func(p *policy.Policy) { inForce = p }, file: policyFile{path: filepath.Join(dir, "policy.toml")}, manager: manager, records: records, log: log.New(&logged, "", 0),
+		again: func() (confine.Bounds, error) { return confine.Bounds{}, wrongConfig }}
 	first, err := s.file.load()
 	if err != nil {
 		t.Fatal(err)
@@ -161,6 +164,12 @@ func TestReload(t *testing.T) {
 	if inForce != good || s.hash != good.Hash() {
 		t.Error("a bad file has taken the place of a good one")
 	}
+	wrongConfig = errors.New("pinfold.toml:1:1: nonsense")
+	reload(`profile = "default"`, 0o644, "pinfold.toml:1:1: nonsense")
+	if inForce != good {
+		t.Error("a policy is taken though the configuration is bad")
+	}
+	wrongConfig = nil
 	reload(`profile = "workspace"`, 0o644, "nothing has changed")
 	data, err := os.ReadFile(filepath.Join(dir, "trace.ndjson"))
 	if err != nil {
@@ -176,7 +185,7 @@ func TestReload(t *testing.T) {
 			loads = append(loads, l)
 		}
 	}
-	if len(loads) != 5 || loads[0].Policy != first.Hash() || loads[1].Policy != good.Hash() || loads[1].Problem != "" ||
+	if len(loads) != 6 || loads[0].Policy != first.Hash() || loads[1].Policy != good.Hash() || loads[1].Problem != "" ||
 		loads[2].Policy != good.Hash() || !strings.Contains(loads[2].Problem, "policy.toml:2:12") {
 		t.Errorf("recorded: %+v", loads)
 	}

@@ -112,7 +112,7 @@ func (a *Authority) mayControl(p *peer, only *uint32) *api.Error {
 }
 
 func (a *Authority) member(p *peer) bool {
-	return a.Group != nil && (p.gid == *a.Group || slices.Contains(p.groups, *a.Group))
+	return a.Group != nil && p.member(*a.Group)
 }
 
 // mayDecide reports why the peer may not decide on what the caller asked; nil

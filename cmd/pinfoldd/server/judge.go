@@ -95,7 +95,7 @@ func (s *Server) judgeNow(q question) (v verdict) {
 		return verdict{err: &api.Error{Code: api.Internal, Message: fmt.Sprintf("%s: %v", what, err)}}
 	}
 	if err := q.caller.Do(func() error {
-		v.project, v.root, v.err = findProject(q.project, q.caller, s.StateDir, s.Socket, s.PolicyFile)
+		v.project, v.root, v.err = findProject(q.project, q.caller, s.StateDir, s.Socket, s.PolicyFile, s.Projects)
 		return nil
 	}); err != nil {
 		return internal("act as the caller", err)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -16,9 +17,6 @@ import (
 
 	"github.com/pinfold/pinfold/confine"
 )
-
-// maxConns is the most connections that one user may have open.
-const maxConns = 64
 
 // A peer is who is at the other end of a connection, as the kernel says.
 type peer struct {
@@ -54,6 +52,9 @@ func identify(c *net.UnixConn) (peer, error) {
 	return p, nil
 }
 
+// member reports whether the peer is in the group.
+func (p *peer) member(gid uint32) bool { return p.gid == gid || slices.Contains(p.groups, gid) }
+
 // peerGroups returns the supplementary groups of the process that connected.
 func peerGroups(fd int) ([]uint32, error) {
 	groups := make([]uint32, 32)
@@ -77,12 +78,13 @@ func peerGroups(fd int) ([]uint32, error) {
 type listener struct {
 	*net.UnixListener
 
+	most  int64 // connections of one user
 	mu    sync.Mutex
-	conns map[uint32]int // by uid
+	conns map[uint32]int64 // by uid
 }
 
-func newListener(l *net.UnixListener) *listener {
-	return &listener{UnixListener: l, conns: map[uint32]int{}}
+func newListener(l *net.UnixListener, most int64) *listener {
+	return &listener{UnixListener: l, most: most, conns: map[uint32]int64{}}
 }
 
 // Accept returns the next connection that may be served, a *peerConn. Others
@@ -104,7 +106,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) enter(uid uint32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conns[uid] >= maxConns {
+	if l.conns[uid] >= l.most {
 		return false
 	}
 	l.conns[uid]++

@@ -82,8 +82,9 @@ func inGitDir(real string) bool {
 
 // findProject resolves the project and checks that the caller may use it, and
 // returns where it is and which directory it was. It
-// is called as the caller. state, socket and rules are the daemon's own.
-func findProject(name string, c confine.Caller, state, socket, rules string) (string, confine.Identity, *api.Error) {
+// is called as the caller. state, socket and rules are the daemon's own; it must
+// lie in one of the roots when there are any.
+func findProject(name string, c confine.Caller, state, socket, rules string, roots []string) (string, confine.Identity, *api.Error) {
 	var t tree
 	p, err := t.walk(name)
 	if err != nil {
@@ -102,6 +103,9 @@ func findProject(name string, c confine.Caller, state, socket, rules string) (st
 	}
 	if within(state, p.real) || within(socket, p.real) || within(rules, p.real) || within(p.real, state) {
 		return "", confine.Identity{}, api.InvalidField("project", "must not hold, or lie in, what is pinfold's own")
+	}
+	if roots != nil && !slices.ContainsFunc(roots, func(root string) bool { return within(p.real, root) }) {
+		return "", confine.Identity{}, api.InvalidField("project", "must lie in one of the directories for projects of this machine: "+strings.Join(roots, ", "))
 	}
 	return p.real, confine.Identity{Dev: p.stat.Dev, Ino: p.stat.Ino}, nil
 }

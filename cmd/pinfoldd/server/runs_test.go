@@ -141,15 +141,15 @@ func TestBackgroundEndsWithTheDaemon(t *testing.T) {
 func TestBackgroundOutlivesItsRequest(t *testing.T) {
 	f := serve(t, nil)
 	f.confiner.set(untilSignal)
-	for range maxRuns {
+	for range DefaultCaps.Runs {
 		f.background(t, "true")
 	}
 	f.client.Close()
-	f.queueTime = 10 * time.Millisecond
+	f.Caps.Wait = 10 * time.Millisecond
 	_, err := f.exec("true")
 	apiError(t, err, api.Busy)
 	_, all, err := f.client.Runs(context.Background())
-	if err != nil || len(all.Runs) != maxRuns {
+	if err != nil || int64(len(all.Runs)) != DefaultCaps.Runs {
 		t.Fatalf("%+v %v", all, err)
 	}
 	for _, r := range all.Runs {
@@ -157,7 +157,7 @@ func TestBackgroundOutlivesItsRequest(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	f.queueTime = queueTime
+	f.Caps.Wait = DefaultCaps.Wait
 	f.confiner.set(nil)
 	if _, err := f.exec("true"); err != nil { // waits for a slot
 		t.Error(err)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,16 +22,24 @@ import (
 )
 
 const (
-	maxRuns    = 16               // commands of one caller at once, checks included
 	maxHeaders = 16 << 10         // bytes of a request's head
 	maxDrain   = 8 << 20          // bytes of a body that is too large that are read for nothing
 	readTime   = 10 * time.Second // for a request's head, and again for its body
 	keepTime   = 2 * time.Minute  // a connection without a request
 	writeTime  = 10 * time.Second // for each 64 KiB of an answer: a client must read 6.4 KiB a second
 	judgeTime  = 5 * time.Second  // for what is looked up in the project
-	queueTime  = 2 * time.Second  // for another of the caller's commands to end, when there are too many
-	maxQueued  = 16               // requests of one caller that wait for that
 )
+
+// Caps bound what one caller may have under way.
+type Caps struct {
+	Runs        int64         // commands at once, checks included
+	Waiting     int64         // requests that wait for one of them to end
+	Wait        time.Duration // and for how long
+	Connections int64         // open at once
+}
+
+// DefaultCaps hold where the configuration says nothing else.
+var DefaultCaps = Caps{Runs: 16, Waiting: 16, Wait: 2 * time.Second, Connections: 64}
 
 // A Confiner runs commands: a [confine.Manager].
 type Confiner interface {
@@ -58,6 +67,13 @@ type Config struct {
 	// hold either of them, nor lie in StateDir. Nor may it hold PolicyFile, where
 	// the site's policy is or would be; "" when there is none.
 	StateDir, Socket, PolicyFile string
+	// Projects, if not nil, are directories, symlinks followed: every project must
+	// be one of them or lie beneath one.
+	Projects []string
+	// Callers, if not nil, is a group: only its members and root are served.
+	Callers *uint32
+	// Caps are bounds for one caller; the zero value means DefaultCaps.
+	Caps Caps
 	// Reload reads the site's policy again, and puts it in force by SetPolicy
 	// when it is good.
 	Reload func() (Reload, error)
@@ -85,11 +101,11 @@ type Server struct {
 	base     context.Context // of every run; ended by cancel
 
 	runsMu sync.Mutex
-	runs   map[uint32]int           // by uid
-	queued map[uint32]int           // by uid, requests that wait for a slot
+	runs   map[uint32]int64         // by uid
+	queued map[uint32]int64         // by uid, requests that wait for a slot
 	freed  map[uint32]chan struct{} // by uid: closed when a slot is free; only while somebody waits
 
-	writeTime, judgeTime, queueTime time.Duration // the constants, but in tests
+	writeTime, judgeTime time.Duration // the constants, but in tests
 
 	active atomic.Int64 // requests being served
 	last   atomic.Int64 // when the last one ended, in Unix nanoseconds
@@ -98,7 +114,8 @@ type Server struct {
 // New returns a server that serves nothing yet.
 func New(c Config) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{Config: c, base: ctx, cancel: cancel, runs: map[uint32]int{}, writeTime: writeTime, judgeTime: judgeTime, queueTime: queueTime, queued: map[uint32]int{},
+	c.Caps = cmp.Or(c.Caps, DefaultCaps)
+	s := &Server{Config: c, base: ctx, cancel: cancel, runs: map[uint32]int64{}, writeTime: writeTime, judgeTime: judgeTime, queued: map[uint32]int64{},
 		freed: map[uint32]chan struct{}{}}
 	s.SetPolicy(c.Policy)
 	s.users.known = map[uint32]account{}
@@ -125,16 +142,27 @@ func New(c Config) *Server {
 func (s *Server) Serve(l *net.UnixListener) error { return s.serve(s.http, l) }
 
 func (s *Server) serve(h *http.Server, l *net.UnixListener) error {
-	if err := h.Serve(newListener(l)); !errors.Is(err, http.ErrServerClosed) {
+	if err := h.Serve(newListener(l, s.Caps.Connections)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
 }
 
+// Alive returns when what every command needs can be had: it does not when the
+// server is stuck.
+func (s *Server) Alive() {
+	s.runsMu.Lock()
+	_ = len(s.runs)
+	s.runsMu.Unlock()
+	s.Confiner.Sessions()
+	_ = s.Trace.Problem()
+}
+
 // Shutdown stops accepting, ends every run and waits until each is recorded and
-// answered, or ctx ends.
+// answered, or ctx ends. Connections that nobody has accepted stay in the queue of
+// a socket that systemd keeps, for the next daemon.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.cancel()
+	s.http.RegisterOnShutdown(s.cancel) // which is called when nothing is accepted any more
 	err := errors.Join(s.http.Shutdown(ctx), s.control.Shutdown(ctx))
 	ended := make(chan struct{})
 	go func() { s.registry.live.Wait(); close(ended) }()
@@ -221,6 +249,10 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *failure {
 	if s.OnlyUID != nil && p.uid != *s.OnlyUID {
 		return refuse(&api.Error{Code: api.PermissionDenied, Message: "this daemon serves only the user who started it",
 			RecommendedAction: "use the system daemon, or start one of your own"})
+	}
+	if s.Callers != nil && p.uid != 0 && !p.member(*s.Callers) {
+		return refuse(&api.Error{Code: api.PermissionDenied, Message: "you may not send commands to this daemon",
+			RecommendedAction: "ask who runs this machine to add you to the group of callers, and log in again"})
 	}
 	if strings.HasPrefix(r.URL.Path, runPath) {
 		return s.aboutRun(w, r, p)
@@ -360,10 +392,10 @@ func (s *Server) enter(ctx context.Context, uid uint32) (*slot, *failure) {
 	s.runsMu.Lock()
 	defer s.runsMu.Unlock()
 	var late *time.Timer
-	for s.runs[uid] >= maxRuns {
+	for s.runs[uid] >= s.Caps.Runs {
 		if late == nil {
-			if s.queued[uid] >= maxQueued {
-				return nil, tooMany()
+			if s.queued[uid] >= s.Caps.Waiting {
+				return nil, s.tooMany()
 			}
 			s.queued[uid]++
 			defer func() {
@@ -371,7 +403,7 @@ func (s *Server) enter(ctx context.Context, uid uint32) (*slot, *failure) {
 					delete(s.queued, uid)
 				}
 			}()
-			late = time.NewTimer(s.queueTime)
+			late = time.NewTimer(s.Caps.Wait)
 			defer late.Stop()
 		}
 		if s.freed[uid] == nil {
@@ -389,7 +421,7 @@ func (s *Server) enter(ctx context.Context, uid uint32) (*slot, *failure) {
 		}
 		s.runsMu.Lock()
 		if waited {
-			return nil, tooMany()
+			return nil, s.tooMany()
 		}
 	}
 	s.runs[uid]++
@@ -411,7 +443,7 @@ func (s *Server) leave(uid uint32) {
 	}
 }
 
-func tooMany() *failure {
-	return refuse(&api.Error{Code: api.Busy, Message: "you have " + strconv.Itoa(maxRuns) + " commands under way, which is the most",
+func (s *Server) tooMany() *failure {
+	return refuse(&api.Error{Code: api.Busy, Message: "you have " + strconv.FormatInt(s.Caps.Runs, 10) + " commands under way, which is the most",
 		Retryable: true, RecommendedAction: "wait for one of them to end; GET /v1/runs lists them"})
 }

@@ -627,12 +627,12 @@ func TestSlowReaderGetsAll(t *testing.T) {
 
 func TestTooManyAtOnce(t *testing.T) {
 	f := serve(t, nil)
-	started := make(chan struct{}, maxRuns)
+	started := make(chan struct{}, DefaultCaps.Runs)
 	f.confiner.set(waits(started))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var wg sync.WaitGroup
-	for range maxRuns {
+	for range DefaultCaps.Runs {
 		wg.Go(func() {
 			_, _ = f.client.Exec(ctx, api.ExecRequest{Project: f.project, Command: "x"})
 		})
@@ -642,7 +642,7 @@ func TestTooManyAtOnce(t *testing.T) {
 	if e := apiError(t, err, api.Busy); !e.Retryable {
 		t.Errorf("got %+v", e)
 	}
-	if len(f.trace(t)) != maxRuns {
+	if int64(len(f.trace(t))) != DefaultCaps.Runs {
 		t.Error("what was refused as busy is on the trace")
 	}
 	cancel()
@@ -1035,7 +1035,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			c.Close()
 		}
 	}()
-	for range maxConns {
+	for range DefaultCaps.Connections {
 		c, err := net.Dial("unix", f.socket)
 		if err != nil {
 			t.Fatal(err)
@@ -1066,6 +1066,34 @@ func BenchmarkExec(b *testing.B) {
 	for b.Loop() {
 		if _, err := f.exec("x"); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestCallersAndProjects: who is not in the group of callers is not served, and
+// a project lies where the site says.
+func TestCallersAndProjects(t *testing.T) {
+	p := peer{uid: 1, gid: 2, groups: []uint32{3, 4}}
+	for gid, want := range map[uint32]bool{2: true, 3: true, 4: true, 1: false, 5: false} {
+		if got := p.member(gid); got != want {
+			t.Errorf("group %d: %v", gid, got)
+		}
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "inside")
+	for _, d := range []string{in, out} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := confine.Caller{UID: uint32(os.Geteuid()), Home: "/nonexistent"}
+	for project, want := range map[string]bool{in: true, out: false} {
+		_, _, failed := findProject(project, c, "/none", "/none/s", "/none/p", []string{in})
+		if (failed == nil) != want {
+			t.Errorf("%s: %v", project, failed)
 		}
 	}
 }
