@@ -5,6 +5,7 @@
 #   make test-long  what takes too long for that: all of it for root too, and with -race
 #   make build    bin/pinfoldd, bin/pinfold and bin/pinfold-mcp
 #   make install  into $(DESTDIR)$(PREFIX)/bin
+#   make deb rpm  dist/pinfold_VERSION_amd64.deb and dist/pinfold-VERSION.amd64.rpm; ARCH=arm64 for the other
 #   make bench    figures, side by side with plain spawning
 #   make friction how often agents' commands would be asked about or denied
 #   make fuzz     each fuzz test for FUZZTIME
@@ -17,17 +18,19 @@ PREFIX   ?= /usr/local
 VERSION  ?= 0.1.0
 FUZZTIME ?= 20s
 
+ARCH     ?= amd64
+
 GO          ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # The id of a build begins with the time of its source, so that ids of commits
 # can be told older from newer; the rest is a hash of what is compiled.
-SOURCES = $(shell find . -path ./bin -prune -o \( -name '*.go' -o -name '*.[ch]' -o -name '*.toml' -o -name '*.yaml' -o -name '*.json' -o -name 'go.*' \) -type f -print | LC_ALL=C sort)
+SOURCES = $(shell find . -path ./bin -prune -o -path ./dist -prune -o \( -name '*.go' -o -name '*.[ch]' -o -name '*.toml' -o -name '*.yaml' -o -name '*.json' -o -name 'go.*' \) -type f -print | LC_ALL=C sort)
 BUILD   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)-$(shell cat $(SOURCES) | sha256sum | cut -c1-12)
 LDFLAGS = -s -w -X main.version=$(VERSION) -X main.build=$(BUILD)
 
 .DELETE_ON_ERROR:
-.PHONY: all build demo test test-long check unit unit-as-user install bench friction fuzz clean deps
+.PHONY: all build demo test test-long check unit unit-as-user install deb rpm bench friction fuzz clean deps
 
 all: build
 
@@ -91,6 +94,12 @@ install: build
 	install -D -m 0755 bin/pinfold '$(DESTDIR)$(PREFIX)/bin/pinfold'
 	install -D -m 0755 bin/pinfold-mcp '$(DESTDIR)$(PREFIX)/bin/pinfold-mcp'
 
+# The binaries of another architecture are built by .ci/cross; the manual pages are
+# printed by those of this one.
+deb rpm: build
+	@if [ '$(ARCH)' = "$$($(GO) env GOARCH)" ]; then bash cmd/pinfoldd/package/build $@ $(ARCH) $(VERSION) bin; \
+	else LDFLAGS='$(LDFLAGS)' bash .ci/cross bin/$(ARCH) && bash cmd/pinfoldd/package/build $@ $(ARCH) $(VERSION) bin/$(ARCH); fi
+
 bench: build
 	$(GO) run ./cmd/pinfoldd/bench
 	$(GO) test -run "^$$" -bench . ./trace/redact
@@ -108,4 +117,4 @@ fuzz:
 	done
 
 clean:
-	rm -rf bin
+	rm -rf bin dist

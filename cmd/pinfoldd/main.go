@@ -76,6 +76,9 @@ func run(args []string) int {
 			return replayCommand(args[1:])
 		case "eval":
 			return evalCommand(args[1:])
+		case "manual": // for the packages
+			fmt.Print(manual())
+			return 0
 		}
 	}
 	c, status := parseCommand(args)
@@ -107,6 +110,7 @@ func serve(o *options, c *command, ready *readiness) error {
 	if !o.user && os.Geteuid() != 0 {
 		return errors.New("the daemon of a machine runs as root; start pinfoldd --user for one of your own")
 	}
+	unix.Umask(0o022) // callers pass through directories of ours
 	sockets, err := takeSockets()
 	if err != nil {
 		return err
