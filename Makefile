@@ -69,7 +69,7 @@ check:
 # shparse and redact, which start no goroutine, five times slower: they do without.
 unit:
 	@if [ "$$(id -u)" = 0 ] && ! id -u pinfold-test >/dev/null 2>&1; then useradd --create-home --shell /bin/bash pinfold-test; fi
-	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -p 1 -timeout 20m $$($(GO) list ./... | grep -vE '/(confine|policy|shparse|redact)$$')
+	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -short -p 1 -timeout 20m $$($(GO) list ./... | grep -vE '/(confine|policy|shparse|redact)$$')
 	$(GO) test -p 1 -timeout 20m ./shparse ./policy ./trace/redact
 	$(GO) test -short -timeout 20m ./confine
 	$(GO) test -race -timeout 20m -run 'TestManyAtOnce|TestKilled|TestSpare|TestKeeper[A-Z][a-z]*$$|TestReplacedName' -short ./confine
@@ -85,6 +85,7 @@ unit-as-user:
 # and every allowed command with every hostile word.
 test-long: build
 	$(GO) test -race -timeout 60m ./confine ./policy ./shparse
+	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -timeout 60m -run TestGit ./cmd/pinfold
 	PINFOLD_HOSTILE=all $(GO) test -timeout 60m -run TestHostileWords -v ./confine
 	PINFOLD_FUZZ=5m $(GO) test -count=1 -timeout 30m -run TestKeeperFuzz -v ./confine
 	@if command -v aarch64-linux-gnu-gcc >/dev/null; then bash .ci/cross bin/arm64; else echo "not built for arm64: no aarch64-linux-gnu-gcc"; fi

@@ -15,6 +15,28 @@ type Env struct {
 	// granted for writing. Nothing is allowed by it.
 	ReadsOnly bool
 	Files     Files
+	// Git tells what git commands would change; nil where nobody can tell, so that
+	// only what is said on the command line is judged.
+	Git Git
+}
+
+// A Rewrite is a git command that changes files of its work tree.
+type Rewrite struct {
+	Dir     string // absolute: where it runs
+	Command string // "switch", "stash pop"
+	// Options are those given, by their longest name without dashes, or as they
+	// were spelled where no fact lists them.
+	Options  map[string]string
+	Operands []string
+	Vague    bool // not every word is known
+}
+
+// Git says what git would do in the project, without doing it.
+type Git interface {
+	// Rewrites returns the absolute paths of the files that the command would
+	// change, remove or make, and perhaps more. It is asked again with the same
+	// command, and answers the same.
+	Rewrites(r Rewrite) []string
 }
 
 // Files looks names up as the calling user would, without opening any file of
@@ -46,3 +68,13 @@ const (
 	Directory
 	Other
 )
+
+// Has reports whether one of the options was given.
+func (r Rewrite) Has(names ...string) bool {
+	for _, name := range names {
+		if _, given := r.Options[name]; given {
+			return true
+		}
+	}
+	return false
+}

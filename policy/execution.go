@@ -44,6 +44,9 @@ func (x *execution) effects() {
 		x.judge.opaque()
 	}
 	x.optionEffects()
+	if f.Rewrites && x.judge.env.Git != nil {
+		x.rewrites()
+	}
 	switch f.Syntax {
 	case "find":
 		x.find()

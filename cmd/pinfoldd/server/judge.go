@@ -73,7 +73,7 @@ func (s *Server) judge(ctx context.Context, q question, sl *slot) verdict {
 				result <- verdict{err: &api.Error{Code: api.Internal, Message: "the command could not be judged"}}
 			}
 		}()
-		result <- s.judgeNow(q)
+		result <- s.judgeNow(ctx, q)
 	}()
 	late := time.NewTimer(s.judgeTime)
 	defer late.Stop()
@@ -89,7 +89,7 @@ func (s *Server) judge(ctx context.Context, q question, sl *slot) verdict {
 }
 
 // judgeNow finds the project, parses and decides.
-func (s *Server) judgeNow(q question) (v verdict) {
+func (s *Server) judgeNow(ctx context.Context, q question) (v verdict) {
 	v.how = q.how
 	internal := func(what string, err error) verdict {
 		return verdict{err: &api.Error{Code: api.Internal, Message: fmt.Sprintf("%s: %v", what, err)}}
@@ -107,17 +107,22 @@ func (s *Server) judgeNow(q question) (v verdict) {
 	if err != nil {
 		return internal("see what the command would see", err)
 	}
-	if err := q.caller.Do(func() error {
-		s.decide(&v, q, view)
-		return nil
-	}); err != nil {
-		return internal("act as the caller", err)
+	git := &lookahead{server: s, question: q, answers: map[string][]string{}}
+	for {
+		if err := q.caller.Do(func() error {
+			s.decide(&v, q, view, git)
+			return nil
+		}); err != nil {
+			return internal("act as the caller", err)
+		}
+		if !git.look(ctx, &v) {
+			return v
+		}
 	}
-	return v
 }
 
 // decide parses and decides in the project of v, on a thread of the caller's.
-func (s *Server) decide(v *verdict, q question, view confine.View) {
+func (s *Server) decide(v *verdict, q question, view confine.View, git *lookahead) {
 	v.site = s.sitePolicy()
 	v.policy = v.site.Hash()
 	rules, wrong := s.policies.of(v.site, v.project, q.caller.UID)
@@ -138,7 +143,7 @@ func (s *Server) decide(v *verdict, q question, view confine.View) {
 	}
 	env := policy.Env{
 		Project: v.project, Dir: v.dir, Home: view.Home, Path: view.Path,
-		Readable: view.Readable, Writable: view.Writable, ReadsOnly: q.readsOnly, Files: t,
+		Readable: view.Readable, Writable: view.Writable, ReadsOnly: q.readsOnly, Files: t, Git: git,
 	}
 	if q.explain {
 		e := rules.Examine(script, env)
