@@ -13,6 +13,8 @@
 //	pinfold setup [flags] AGENT              have a coding agent's commands judged
 //	pinfold mcp [flags]                      serve the Model Context Protocol; executes pinfold-mcp
 //	pinfold hook AGENT                       answer the hook of a coding agent
+//	pinfold sh -c 'git status'               be a shell for programs that start one
+//	pinfold shim install|remove DIR          sh, bash and zsh that are pinfold sh
 //	pinfold approvals [list|show|allow|deny|revoke|watch]  what waits for a yes
 //	pinfold halt, pinfold resume             end every run and let none start
 //	pinfold doctor                           show every layer of the confinement
@@ -22,7 +24,9 @@
 //	pinfold replay --policy NEW TRACE        decide recorded commands again, run nothing; executes pinfoldd
 //	pinfold --version
 //
-// Commands read nothing: their standard input is empty.
+// Commands of run and sh read the client's standard input when it is a pipe or a
+// file, those of sh also a socket. The client reads ahead: what a command leaves is
+// gone for the next one.
 //
 // The exit status of run is the command's, 128 and the signal's number when a
 // signal ended it, 124 when its time was over, 126 when it was denied, not

@@ -24,8 +24,8 @@ type input struct {
 
 // takeInput puts what there is of the own stdin into the request. It is passed on
 // when it is a pipe or a file: a terminal, a device or a socket is nothing that
-// somebody has filled for the command.
-func takeInput(req *api.ExecRequest, none bool) (*input, error) {
+// somebody has filled for the command. Sockets are when the caller says so.
+func takeInput(req *api.ExecRequest, none, sockets bool) (*input, error) {
 	in := &input{tty: req.TTY}
 	if req.TTY {
 		return in, in.terminal(req)
@@ -34,7 +34,7 @@ func takeInput(req *api.ExecRequest, none bool) (*input, error) {
 	if none || unix.Fstat(0, &st) != nil {
 		return in, nil
 	}
-	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFIFO && kind != unix.S_IFREG {
+	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFIFO && kind != unix.S_IFREG && !(sockets && kind == unix.S_IFSOCK) {
 		return in, nil
 	}
 	// What is there already goes with the request.

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pinfold/pinfold/api"
@@ -40,6 +43,8 @@ const usage = `usage:
   pinfold setup claude|codex|...           have a coding agent's commands judged and confined
   pinfold mcp [flags]                      serve the Model Context Protocol on stdin and stdout
   pinfold hook claude|codex|...            answer a coding agent's hook: deny, or run confined
+  pinfold sh -c 'git status'               be the shell of a program that starts one; also a script, or -s
+  pinfold shim install DIR                 make sh, bash and zsh in DIR that are pinfold sh
   pinfold runs --help                      list, show, read, signal and feed runs, those in the background too
   pinfold approvals --help                 list, show, allow and deny what waits for a yes
   pinfold halt, pinfold resume             end every run and let none start; let them start again
@@ -53,6 +58,9 @@ pinfold run --help, and so on, lists the flags
 `
 
 func main() {
+	if name := filepath.Base(strings.TrimPrefix(os.Args[0], "-")); slices.Contains(shellNames, name) {
+		os.Exit(shell(name, os.Args[1:]))
+	}
 	os.Exit(pinfold(os.Args[1:]))
 }
 
@@ -76,6 +84,14 @@ func pinfold(args []string) int {
 		return hook(args[1:])
 	case "setup":
 		return setup(args[1:])
+	case "sh":
+		if len(args) == 2 && (args[1] == "--help" || args[1] == "-h") {
+			fmt.Print(shHelp)
+			return exitOK
+		}
+		return shell("pinfold sh", args[1:])
+	case "shim":
+		return shim(args[1:])
 	case "runs":
 		return runsCommand(args[1:])
 	case "approvals":

@@ -55,7 +55,7 @@ func run(args []string) int {
 		req.StdinStream = keepStdin
 		return runBackground(cancelOnSignal(), client, req, asJSON)
 	}
-	in, err := takeInput(&req, noStdin)
+	in, err := takeInput(&req, noStdin, false)
 	if err == nil && asJSON && req.TTY {
 		err = errors.New("--tty shows the output as it comes: it does not go with --json")
 	}
