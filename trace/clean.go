@@ -2,16 +2,18 @@ package trace
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/pinfold/pinfold/api"
 	"github.com/pinfold/pinfold/trace/redact"
 )
 
-// secrets takes secrets and home directories out of records.
-var secrets = redact.New(redact.Options{LocalPaths: true})
+// secrets takes secrets and home directories out of records. It is made when the
+// first is: the client, which links this package, mostly starts for less.
+var secrets = sync.OnceValue(func() *redact.Redactor { return redact.New(redact.Options{LocalPaths: true}) })
 
 func clean(s string) string {
-	s, _ = secrets.String(s)
+	s, _ = secrets().String(s)
 	return s
 }
 

@@ -32,7 +32,8 @@ const shHelp = `usage:
 Runs text as bash does, judged and confined like pinfold run: the same stdin, stdout,
 stderr and exit status, for an hour at most. What a coding agent is known to write around
 a command is not judged. Options are those of bash; login and rc files are not read.
-$PINFOLD_SOCKET names the daemon, $PINFOLD_PROJECT the project. See also pinfold shim.
+$PINFOLD_SOCKET names the daemon, $PINFOLD_PROJECT the project; with $PINFOLD_UNATTENDED
+what needs approval is refused at once. See also pinfold shim.
 `
 
 // An invocation is what the words of a shell's command line ask for.
@@ -146,8 +147,7 @@ func (v *invocation) short(sign byte, letters string, rest []string, hasCommand 
 }
 
 // command returns the text that does what the invocation asks for. Options and
-// arguments are set in front of it, on its first line, so that the numbers of lines
-// stay. $0 stays the shell's own name: bash could be told another only by a variable
+// arguments are set in front of it. $0 stays the shell's own name: bash could be told another only by a variable
 // that steers it.
 func (v *invocation) command() string {
 	var before strings.Builder
@@ -196,7 +196,7 @@ func shell(name string, args []string) int {
 		complain("%v", err)
 		return exitFailed
 	}
-	req.TimeoutMS = api.MaxTimeout.Milliseconds()
+	req.TimeoutMS, req.Unattended = api.MaxTimeout.Milliseconds(), os.Getenv("PINFOLD_UNATTENDED") != ""
 	r := &shellRun{client: client, req: req, in: in}
 	status := r.run()
 	if wrapped != nil && r.outcome != nil {
