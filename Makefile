@@ -74,7 +74,7 @@ unit:
 	$(GO) test -short -timeout 20m ./confine
 	$(GO) test -race -timeout 20m -run 'TestManyAtOnce|TestKilled|TestSpare|TestKeeper[A-Z][a-z]*$$|TestReplacedName' -short ./confine
 	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -tags mcp -run MCP ./cmd/pinfold
-	$(GO) test -tags pinfold_break -run TestLayerLeftOut ./confine
+	$(GO) test -tags pinfold_break -run 'TestLayerLeftOut|TestKeeperBefore' ./confine
 
 # What behaves differently without privilege, once more as an ordinary user.
 unit-as-user:

@@ -18,6 +18,7 @@ const (
 	breakMntns    = C.BREAK_MNTNS
 	breakPidns    = C.BREAK_PIDNS
 	breakIDs      = C.BREAK_IDS
+	breakLate     = C.BREAK_LATE
 	breakBounding = C.BREAK_BOUNDING
 	breakCaps     = C.BREAK_CAPS
 	breakNNP      = C.BREAK_NNP

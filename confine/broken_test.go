@@ -81,3 +81,16 @@ func TestLayerLeftOut(t *testing.T) {
 		}
 	}
 }
+
+// TestKeeperBeforeItIsTold: the keeper is at work, and offers a spare, before the
+// process that made it has said so.
+func TestKeeperBeforeItIsTold(t *testing.T) {
+	m := newManager(t)
+	m.breaks = breakLate
+	for _, c := range callers(t) {
+		b := box{m, c, newProject(t, c, c.Home)}
+		if r := b.run(t, widest, "echo ran"); r.out != "ran\n" {
+			t.Errorf("%+v", r)
+		}
+	}
+}

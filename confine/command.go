@@ -167,6 +167,7 @@ func (c *command) prepare() (*plan, *os.File, uint32, error) {
 	if c.guard, marks, err = c.s.guard(c.r.Grant); err != nil {
 		return nil, nil, 0, err
 	}
+	c.guard.absent = p.absent
 	if err := p.hold(c.guard, marks); err != nil {
 		return nil, nil, 0, err
 	}
@@ -433,6 +434,10 @@ func (c *command) follow(ctx context.Context) (Outcome, error) {
 func (c *command) settle(out *Outcome) {
 	out.Hidden = c.guard.hidden
 	created, left, stays := c.guard.clear()
+	if len(c.guard.absent) > 0 {
+		more, remains := c.guard.clearLinked()
+		created, stays = append(created, more...), cmp.Or(stays, remains)
+	}
 	out.Created, out.Left = created, left
 	if stays != "" && out.Exposed == "" {
 		out.Exposed = stays

@@ -676,6 +676,8 @@ static void become_keeper(void)
 	if (pid < 0)
 		die(STEP_FORK, 0);
 	if (pid > 0) {
+		if (BROKEN(session.breaks, BREAK_LATE))
+			usleep(300000);
 		tell(&h, MSG_KEEPER, sizeof h, &pidfd, 1);
 		_exit(0);
 	}

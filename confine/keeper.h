@@ -150,6 +150,7 @@ enum {
 	BREAK_CGROUPNS = 1 << 20, BREAK_MNTNS = 1 << 21, BREAK_PIDNS = 1 << 22, BREAK_BOUNDING = 1 << 23,
 	BREAK_CAPS = 1 << 24, BREAK_NNP = 1 << 25, BREAK_LIMITS = 1 << 26, BREAK_LANDLOCK = 1 << 27,
 	BREAK_SECCOMP = 1 << 28, BREAK_PROC = 1 << 29, BREAK_MOUNT = 1 << 30, BREAK_IDS = 1 << 15,
+	BREAK_LATE = 1 << 14, /* not left out: the first process tells of the keeper late */
 };
 #ifdef PINFOLD_BREAK
 #define BROKEN(set, bit) (((set) & (bit)) != 0)

@@ -294,7 +294,7 @@ func (m *Manager) sweep() {
 // replaced on the host, or whose keeper is gone, is renewed.
 func (m *Manager) acquire(c Caller, project string, judged Identity) (*session, error) {
 	key := sessionKey{c.UID, project}
-	root, err := lookAt(c, project)
+	root, links, err := lookAt(c, project)
 	if err == nil && judged != (Identity{}) && judged != (Identity{root.Dev, root.Ino}) {
 		err = errors.New("replaced since it was judged; try again")
 	}
@@ -308,7 +308,7 @@ func (m *Manager) acquire(c Caller, project string, judged Identity) (*session, 
 			return nil, &Unavailable{Layer: "keeper", Err: errClosed}
 		}
 		if s := m.sessions[key]; s != nil {
-			if s.usable() && s.root.Dev == root.Dev && s.root.Ino == root.Ino && s.caller.same(c) && s.site.equal(m.site) && s.paths == m.paths {
+			if s.usable() && s.root.Dev == root.Dev && s.root.Ino == root.Ino && s.caller.same(c) && s.site.equal(m.site) && s.paths == m.paths && s.links.stamp == links.stamp {
 				s.active++
 				s.used = time.Now()
 				m.mu.Unlock()
@@ -333,7 +333,7 @@ func (m *Manager) acquire(c Caller, project string, judged Identity) (*session, 
 		site, paths := m.site, m.paths
 		m.mu.Unlock()
 
-		s, err := newSession(m, c, project, root, site, paths)
+		s, err := newSession(m, c, project, root, links, site, paths)
 		m.mu.Lock()
 		delete(m.making, key)
 		close(making)
@@ -348,7 +348,7 @@ func (m *Manager) acquire(c Caller, project string, judged Identity) (*session, 
 
 // lookAt finds the directory as the caller. No part of the path may be a link:
 // they were followed before, and one that is there now was put there meanwhile.
-func lookAt(c Caller, project string) (root unix.Stat_t, err error) {
+func lookAt(c Caller, project string) (root unix.Stat_t, links gitLinks, err error) {
 	err = c.Do(func() error {
 		fd, err := unix.Openat2(unix.AT_FDCWD, project, &unix.OpenHow{
 			Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY,
@@ -358,9 +358,10 @@ func lookAt(c Caller, project string) (root unix.Stat_t, err error) {
 			return err
 		}
 		defer unix.Close(fd)
+		links = gitLinksOf(project)
 		return unix.Fstat(fd, &root)
 	})
-	return root, err
+	return root, links, err
 }
 
 // same reports whether a session of c still fits: groups may have changed.

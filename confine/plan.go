@@ -26,6 +26,7 @@ type plan struct {
 	probes uint32   // what the probe has to find
 	close  []int    // descriptors opened for rules
 	config landlock.Config
+	absent []string // names of a linked work tree's git, absolute, that must not appear
 	masked []string // sockets and FIFOs of the project that are empty files inside
 }
 
@@ -80,6 +81,9 @@ func (s *session) newPlan(g policy.Grant) (*plan, error) {
 	err := p.programs(s, g)
 	if err == nil {
 		err = p.writes(s, g)
+	}
+	if err == nil {
+		err = p.worktree(s, g)
 	}
 	if err != nil {
 		p.free()

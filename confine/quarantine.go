@@ -32,6 +32,7 @@ type guard struct {
 	began  time.Time
 	hidden []string // what was masked
 	held   []string // what was mounted read-only, or masked
+	absent []string // see plan
 }
 
 // guard looks at the project as it is before a command starts.
@@ -471,6 +472,11 @@ func (t *survey) quarantine(rel string) (to string, err error) {
 		return "", err
 	}
 	defer unix.Close(dir)
+	return t.moveAway(dir, path.Dir(rel), rel)
+}
+
+// moveAway is quarantine for a name in an open directory, which is called at.
+func (t *survey) moveAway(dir int, at, rel string) (to string, err error) {
 	stamp := strconv.FormatInt(time.Now().UnixNano(), 36)
 	name := path.Base(rel)
 	if place, fd, err := t.quarantineDir(); err == nil {
@@ -491,7 +497,7 @@ func (t *survey) quarantine(rel string) (to string, err error) {
 	if err := unix.Renameat2(dir, name, dir, aside, unix.RENAME_NOREPLACE); err != nil {
 		return "", err
 	}
-	return path.Join(path.Dir(rel), aside), nil
+	return path.Join(at, aside), nil
 }
 
 // quarantineDir opens the directory for what is taken away, in the caller's

@@ -44,6 +44,7 @@ type session struct {
 	caller  Caller
 	project string
 	root    unix.Stat_t // of the project when the session was made
+	links   gitLinks
 	site    roots
 	paths   *pathSet
 	survey  *survey
@@ -78,16 +79,16 @@ type session struct {
 }
 
 // newSession starts a keeper and waits for its root.
-func newSession(m *Manager, c Caller, project string, root unix.Stat_t, site roots, paths *pathSet) (*session, error) {
+func newSession(m *Manager, c Caller, project string, root unix.Stat_t, links gitLinks, site roots, paths *pathSet) (*session, error) {
 	cache, err := m.cacheDir(c, project)
 	if err != nil {
 		return nil, err
 	}
-	b, err := newBase(c, project, cache, site, m.shell)
+	b, err := newBase(c, project, cache, links, site, m.shell)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{m: m, caller: c, project: project, root: root, site: site, paths: paths, base: b, env: environment(c, b.view),
+	s := &session{m: m, caller: c, project: project, root: root, links: links, site: site, paths: paths, base: b, env: environment(c, b.view),
 		held: heldByRlimit, pidfd: -1, projectFD: -1, spares: make(chan *spare, C.RUNS_MAX), dead: make(chan struct{})}
 	if s.mounts, err = mountsBeneath(project); err != nil {
 		return nil, &Unavailable{Layer: "mount view", Err: err}
@@ -180,6 +181,8 @@ func (s *session) start() error {
 		case C.MSG_READY:
 			s.ns = e.ns
 			err = s.keepPlaces(fds)
+		case C.MSG_SPARE: // the keeper is at work before the first process has told of it
+			err = s.addSpare(e, fds)
 		case C.MSG_FAIL:
 			closeAll(fds)
 			err = s.explain(e.fail)
@@ -551,6 +554,11 @@ func (s *session) listen() {
 	s.end()
 	s.survey.close()
 	close(s.dead)
+	s.dropSpares()
+}
+
+// dropSpares closes those that nobody has taken.
+func (s *session) dropSpares() {
 	for {
 		select {
 		case spare := <-s.spares:
@@ -569,20 +577,28 @@ func (s *session) takeSpares() error {
 		if err != nil {
 			return err
 		}
-		if e.kind != C.MSG_SPARE || len(fds) != 2 || e.id >= C.RUNS_MAX {
-			closeAll(fds)
-			return &Unavailable{Layer: "keeper", Err: errProtocol}
+		if err := s.addSpare(e, fds); err != nil {
+			return err
 		}
-		for _, fd := range fds {
-			unix.SetNonblock(fd, true)
-		}
-		sp := &spare{e.id, os.NewFile(uintptr(fds[0]), "spare"), os.NewFile(uintptr(fds[1]), "init"), s.cgroup.adopt(e.id, fds[1])}
-		select {
-		case s.spares <- sp:
-		default:
-			sp.close()
-			return &Unavailable{Layer: "keeper", Err: errProtocol}
-		}
+	}
+}
+
+// addSpare takes in the spare that the keeper tells of.
+func (s *session) addSpare(e event, fds []int) error {
+	if e.kind != C.MSG_SPARE || len(fds) != 2 || e.id >= C.RUNS_MAX {
+		closeAll(fds)
+		return &Unavailable{Layer: "keeper", Err: errProtocol}
+	}
+	for _, fd := range fds {
+		unix.SetNonblock(fd, true)
+	}
+	sp := &spare{e.id, os.NewFile(uintptr(fds[0]), "spare"), os.NewFile(uintptr(fds[1]), "init"), s.cgroup.adopt(e.id, fds[1])}
+	select {
+	case s.spares <- sp:
+		return nil
+	default:
+		sp.close()
+		return &Unavailable{Layer: "keeper", Err: errProtocol}
 	}
 }
 
@@ -649,6 +665,7 @@ func (s *session) abort() {
 	if s.channel != nil {
 		s.end()
 	}
+	s.dropSpares()
 }
 
 // close ends the session and every run in it.

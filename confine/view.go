@@ -283,7 +283,7 @@ func (b *base) tmpfs(path, options string, attr uint64) {
 
 // newBase plans the root of a session. Everything is read-only and noexec but
 // what the comments say; a command's own plan loosens that in its own copy.
-func newBase(c Caller, project, cache string, site roots, shell shell) (*base, error) {
+func newBase(c Caller, project, cache string, links gitLinks, site roots, shell shell) (*base, error) {
 	view, tools, err := viewOf(c, project, site)
 	if err != nil {
 		return nil, err
@@ -312,6 +312,7 @@ func newBase(c Caller, project, cache string, site roots, shell shell) (*base, e
 	for _, dir := range view.site.writable {
 		b.bind(dir, dir, attrNoexec, placeShared)
 	}
+	links.show(b)
 	b.pinParents(project)
 	b.bind(project, project, attrRO|attrNoexec, placeProject)
 	// last: nothing more is made in them

@@ -1,0 +1,245 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pinfold/pinfold/policy"
+)
+
+// Git keeps some of what concerns a work tree outside of it (git-worktree(1)). A
+// linked work tree has a file ".git" that names its own directory within the
+// common one of the repository; a repository names its linked work trees.
+
+// maxWorktrees bounds how many linked work trees of a project are looked at.
+const maxWorktrees = 200
+
+// A gitLinks is what a project's git has outside of the project.
+type gitLinks struct {
+	// Of a linked work tree: the repository's common directory and, in it, the
+	// work tree's own, absolute; "" when the project is none.
+	common, own string
+	// others are the files ".git" of the repository's other work trees, by their
+	// absolute paths, with their content. Git forgets a work tree whose file is
+	// gone.
+	others map[string]string
+	stamp  string // of all that this was read from: another one means that it may have changed
+}
+
+// gitLinksOf finds them, as the caller. What the project says counts only as far
+// as the other side says the same: a file ".git" that names somebody's
+// repository, which does not name it back, opens nothing.
+func gitLinksOf(project string) (l gitLinks) {
+	dotGit := filepath.Join(project, ".git")
+	var st unix.Stat_t
+	if unix.Lstat(dotGit, &st) != nil {
+		return l
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		l.findOthers(dotGit, project)
+	case unix.S_IFREG:
+		l.stamp = stampOf(&st)
+		l.findCommon(dotGit)
+	}
+	return l
+}
+
+func stampOf(st *unix.Stat_t) string {
+	return fmt.Sprintf("%d:%d:%d:%d;", st.Dev, st.Ino, st.Ctim.Sec, st.Ctim.Nsec)
+}
+
+// findCommon follows the file ".git" of a linked work tree there and back.
+func (l *gitLinks) findCommon(dotGit string) {
+	own, ok := readLink(dotGit, "gitdir: ")
+	if !ok || filepath.Base(filepath.Dir(own)) != "worktrees" {
+		return
+	}
+	back, ok := readLink(filepath.Join(own, "gitdir"), "")
+	if !ok || back != dotGit {
+		return
+	}
+	common, ok := readLink(filepath.Join(own, "commondir"), "")
+	if !ok || filepath.Dir(filepath.Dir(own)) != common || within(dotGit, common) || within(common, filepath.Dir(dotGit)) ||
+		slices.ContainsFunc(ownTops, func(top string) bool { return within(common, top) || within(top, common) }) {
+		return
+	}
+	var st unix.Stat_t
+	for _, dir := range []string{common, own} {
+		if real, err := filepath.EvalSymlinks(dir); err != nil || real != dir || unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return
+		}
+		l.stamp += fmt.Sprintf("%d:%d;", st.Dev, st.Ino)
+	}
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if _, err := os.Lstat(filepath.Join(common, name)); err != nil {
+			return
+		}
+	}
+	l.common, l.own = common, own
+}
+
+// findOthers reads which linked work trees the repository has elsewhere.
+func (l *gitLinks) findOthers(git, project string) {
+	dir := filepath.Join(git, "worktrees")
+	var st unix.Stat_t
+	if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return
+	}
+	l.stamp = stampOf(&st)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries[:min(len(entries), maxWorktrees)] {
+		own := filepath.Join(dir, e.Name())
+		file, ok := readLink(filepath.Join(own, "gitdir"), "")
+		if !ok || filepath.Base(file) != ".git" || within(file, project) {
+			continue
+		}
+		if to, ok := readLink(file, "gitdir: "); ok && to == own {
+			if l.others == nil {
+				l.others = map[string]string{}
+			}
+			l.others[file] = "gitdir: " + own + "\n"
+		}
+	}
+}
+
+// readLink returns the path that the file holds after the prefix, absolute and
+// clean. It reads regular files only, without following a link in the last place.
+func readLink(name, prefix string) (string, bool) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return "", false
+	}
+	data, err := io.ReadAll(io.LimitReader(f, unix.PathMax+1))
+	if err != nil || len(data) > unix.PathMax {
+		return "", false
+	}
+	text, ok := strings.CutPrefix(strings.TrimSuffix(string(data), "\n"), prefix)
+	if !ok || text == "" || strings.ContainsAny(text, "\n\x00") {
+		return "", false
+	}
+	if !filepath.IsAbs(text) {
+		text = filepath.Join(filepath.Dir(name), text)
+	}
+	return filepath.Clean(text), true
+}
+
+// show puts what git has outside into the root: the common directory read-only,
+// and of other work trees the file by which git knows that they are there.
+func (l gitLinks) show(b *base) {
+	if l.common != "" {
+		b.bind(l.common, l.common, attrRO|attrNoexec, placeRead)
+	}
+	for file, content := range l.others {
+		dir := filepath.Dir(file)
+		if b.under(dir) || b.made[dir] {
+			continue // a mounted tree, or something of the root's own
+		}
+		b.dir(dir)
+		b.do(op{kind: opFile, a: file, b: content, arg: 0o444})
+	}
+}
+
+// under reports whether the path lies in something that is mounted.
+func (b *base) under(path string) bool {
+	return slices.ContainsFunc(b.mounts, func(m string) bool { return within(path, m) })
+}
+
+// What of a linked work tree's git is written by ordinary work, and what of that
+// steers git or is run by it. The rest of the common directory stays read-only:
+// configuration, hooks, packed references, and the other work trees.
+var (
+	commonWritten = []string{"objects", "refs", "logs"}
+	commonHeld    = []string{"objects/info"}
+	ownHeld       = []string{"commondir", "gitdir", "config.worktree", "hooks", "modules", "info"}
+)
+
+// worktree makes a linked work tree's git writable to a grant that writes the
+// project's.
+func (p *plan) worktree(s *session, g policy.Grant) error {
+	l := s.links
+	if l.common == "" || !reaches(g, ".git") {
+		return nil
+	}
+	places := []string{l.own}
+	for _, name := range commonWritten {
+		places = append(places, filepath.Join(l.common, name))
+	}
+	for _, place := range places {
+		fd, err := s.openInRoot(place)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		var st unix.Stat_t
+		if err == nil {
+			p.close = append(p.close, fd)
+			err = unix.Fstat(fd, &st)
+		}
+		if err != nil {
+			return &ProjectError{Path: place, Err: err}
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			continue
+		}
+		p.rules = append(p.rules, rule{fd, rightRead | rightWrite})
+		p.ops = append(p.ops, op{kind: opRebind, a: place, clear: attrRO})
+	}
+	for _, name := range commonHeld {
+		p.ops = append(p.ops, op{kind: opRebind, flags: opfOptional, a: filepath.Join(l.common, name), set: attrRO})
+	}
+	for _, name := range ownHeld {
+		full := filepath.Join(l.own, name)
+		if fd, err := s.openInRoot(full); err == nil {
+			unix.Close(fd)
+		} else {
+			p.absent = append(p.absent, full)
+		}
+		p.ops = append(p.ops, op{kind: opRebind, flags: opfOptional, a: full, set: attrRO})
+	}
+	return nil
+}
+
+// clearLinked takes away what of absent has appeared in the work tree's own
+// directory of git.
+func (gd *guard) clearLinked() (created []Created, stays string) {
+	err := gd.survey.caller.Do(func() error {
+		for _, full := range gd.absent {
+			dir, err := unix.Open(filepath.Dir(full), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			var st unix.Stat_t
+			if errors.Is(unix.Fstatat(dir, filepath.Base(full), &st, unix.AT_SYMLINK_NOFOLLOW), unix.ENOENT) {
+				unix.Close(dir)
+				continue
+			}
+			to, err := gd.survey.moveAway(dir, filepath.Dir(full), full)
+			unix.Close(dir)
+			switch {
+			case err != nil:
+				stays = full
+			default:
+				created = append(created, Created{full, to})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		stays = gd.absent[0]
+	}
+	return created, stays
+}
