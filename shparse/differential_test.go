@@ -242,7 +242,7 @@ func trace(t testing.TB, shell, text, dir string) (calls [][]string, complaints 
 // arena makes the directory that scripts run in, and what traces them.
 func arena(t testing.TB) string {
 	t.Helper()
-	root := files(t, "w/a", "w/b", "w/d/x", "w/d/y", "w/o", "bin/.keep", "programs/.keep")
+	root := files(t, "w/a", "w/b", "w/d/x", "w/d/y", "w/o", "bin/.keep", "programs/.keep", "trace") // the record too, which a pattern may find
 	handler := "command_not_found_handle() { local s; printf -v s '%s\\2' \"$@\"; printf '%s\\1' \"$s\" >&9; return $(( $# % 2 )); }\n"
 	if err := os.WriteFile(filepath.Join(root, "env"), []byte(handler), 0o644); err != nil {
 		t.Fatal(err)
