@@ -27,4 +27,5 @@ const (
 	breakSeccomp  = C.BREAK_SECCOMP
 	breakProc     = C.BREAK_PROC
 	breakMount    = C.BREAK_MOUNT
+	breakDoor     = C.BREAK_DOOR
 )

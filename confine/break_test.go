@@ -80,7 +80,7 @@ func TestNoFilter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.filters = filters{allow, allow}
+			m.filters = filters{allow, allow, allow}
 			b := box{m, c, newProject(t, c, c.Home)}
 			r, _, _ := b.request(widest, "true")
 			_, err = m.Run(context.Background(), r)

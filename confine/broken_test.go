@@ -25,6 +25,7 @@ func TestLayerLeftOut(t *testing.T) {
 	}{
 		{"no user namespace", breakUserns, widest, []string{"user namespace"}},
 		{"the host's network", breakNetns, widest, []string{"net namespace", "network namespace", "namespaces"}},
+		{"the session's network, with a door", breakDoor, toHosts(widest, "files.example"), []string{"net namespace"}},
 		{"the session's IPC", breakIPCns, widest, []string{"ipc namespace"}},
 		{"the host's name", breakUTSns, widest, []string{"uts namespace", "namespaces"}},
 		{"the host's cgroups", breakCgroupns, widest, []string{"cgroup namespace"}},

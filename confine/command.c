@@ -401,6 +401,29 @@ static void probe_inherited(const struct session *s)
 		inherited.probes |= PROBE_MAPS;
 }
 
+/*
+ * A network namespace with a loopback, and on it a socket that the daemon gets: what
+ * it accepts there is the only way out. The canary is what the session's own
+ * namespace has.
+ */
+static void open_door(const struct run *run, int socket_of_run)
+{
+	struct head m = { MSG_DOOR, sizeof m, 0 };
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(DOOR_PORT), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+	if (!BROKEN(run->flags, BREAK_DOOR) && unshare(CLONE_NEWNET))
+		fail(STEP_DOOR, 0);
+	if (!BROKEN(run->flags, BREAK_DOOR) && (loopback_up() || canary_socket() < 0))
+		fail(STEP_DOOR, 1);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 1024))
+		fail(STEP_DOOR, 2);
+	if (transmit(socket_of_run, &m, sizeof m, &fd, 1))
+		_exit(1); /* the daemon is gone */
+	close(fd);
+	namespaces(inherited.ns);
+}
+
 static uint32_t probe_credentials(struct receipt *r, const struct session *s)
 {
 	struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
@@ -516,8 +539,11 @@ static uint32_t probe_seccomp(void)
 	if (process_vm_readv(getpid(), NULL, 0, NULL, 0, 0) < 0 && errno == EPERM)
 		found |= PROBE_SECCOMP;
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 && errno == EPERM && socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) < 0 && errno == EPERM)
-		found |= PROBE_NO_SOCKET;
+	if (fd < 0 && errno == EPERM && socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) < 0 && errno == EPERM) {
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (fd < 0 && errno == EPERM)
+			found |= PROBE_NO_SOCKET;
+	}
 	if (fd >= 0 && no_route(fd))
 		found |= PROBE_NO_ROUTE;
 	if (fd >= 0)
@@ -560,7 +586,7 @@ static uint64_t now_ns(void)
 static void probe(struct receipt *r, const struct run *run, const struct session *s)
 {
 	r->probes |= probe_credentials(r, s) | probe_filter(r, !BROKEN(run->flags, BREAK_SECCOMP)) | probe_landlock() |
-		     probe_seccomp() | probe_mounts(s, run->filter == FILTER_PINNED) | probe_limits(run);
+		     probe_seccomp() | probe_mounts(s, run->filter != FILTER_ANY) | probe_limits(run);
 	if (getpid() == 2)
 		r->probes |= PROBE_PIDNS;
 }
@@ -731,6 +757,8 @@ void command(const struct session *s, struct ending *ending, int socket)
 
 	if (run.flags & RUN_TTY)
 		open_terminal(&run, socket);
+	if (run.flags & RUN_DOOR)
+		open_door(&run, socket);
 	pass_signals_on();
 	/* as vfork: nothing happens here until the shell has its own memory,
 	 * and no page is copied that the exec throws away; the directory stays

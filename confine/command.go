@@ -17,6 +17,9 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pinfold/pinfold/confine/door"
+	"github.com/pinfold/pinfold/policy/hosts"
 )
 
 // #include "keeper.h"
@@ -69,6 +72,9 @@ type command struct {
 	masked   []string
 	readonly []string // of the project, whatever the grant writes
 	guard    *guard
+	hosts    hosts.List // see network.go
+	listener *os.File   // for the door; nil when there is none
+	door     *door.Door
 	output   [2]*output   // of the second there is none when both are one
 	input    *input       // nil when there is none
 	total    atomic.Int64 // bytes of both streams
@@ -128,7 +134,7 @@ func (c *command) start() error {
 		return err
 	}
 	defer ruleset.Close()
-	c.probes, c.masked, c.readonly = p.probes, p.masked, p.readonly()
+	c.probes, c.masked, c.readonly, c.hosts = p.probes, p.masked, p.readonly(), p.hosts
 	fds, err := c.pipes()
 	defer func() { closeAll(fds) }()
 	if err != nil {
@@ -177,7 +183,11 @@ func (c *command) prepare() (*plan, *os.File, uint32, error) {
 	if c.s.m.tamper != nil {
 		c.s.m.tamper(p)
 	}
-	ruleset, flags, err := newRuleset(p.config, p.rules)
+	var ports []uint16
+	if len(p.hosts) > 0 {
+		ports = []uint16{C.DOOR_PORT}
+	}
+	ruleset, flags, err := newRuleset(p.config, p.rules, ports...)
 	return p, ruleset, flags, err
 }
 
@@ -237,6 +247,9 @@ func (c *command) pipe() (read, write int, err error) {
 // order puts the descriptors in the order in which command.c takes them, and
 // says by flags which there are.
 func (c *command) order(pipes []int, ruleset, script *os.File) (pass []int, flags uint32) {
+	if len(c.hosts) > 0 {
+		flags |= runDoor
+	}
 	if c.r.TTY != nil {
 		flags |= runTTY
 	} else {
@@ -283,6 +296,9 @@ func (c *command) encode(p *plan, landlockFlags, flags uint32) ([]byte, error) {
 	}
 	var window Window
 	env := c.s.env
+	if len(c.hosts) > 0 {
+		env = append(doorEnvironment(env), c.r.Env...)
+	}
 	if c.r.TTY != nil {
 		window = *c.r.TTY
 		env = append(slices.Clone(env), "TERM=xterm-256color")
@@ -414,6 +430,7 @@ func (c *command) follow(ctx context.Context) (Outcome, error) {
 			o.finish()
 		}
 	}
+	network := c.closeDoor()
 	c.takeProc().Close()
 	var e ending
 	c.s.open.RLock()
@@ -426,6 +443,7 @@ func (c *command) follow(ctx context.Context) (Outcome, error) {
 	if err != nil {
 		return out, err
 	}
+	out.Network = network
 	c.settle(&out)
 	return out, nil
 }
@@ -464,8 +482,15 @@ func (c *command) hear() {
 		case e.kind == C.MSG_TTY && len(fds) == 1 && c.r.TTY != nil && c.output[0] == nil && isTerminal(fds[0]):
 			c.attach(fds[0])
 			continue
+		case e.kind == C.MSG_DOOR && len(fds) == 1 && len(c.hosts) > 0 && c.listener == nil && isListener(fds[0]):
+			c.listener = os.NewFile(uintptr(fds[0]), "door")
+			continue
 		case e.kind == C.MSG_STARTED && len(fds) == 0:
-			c.begun(newReceipt(e.receipt, c.probes, c.s.m.own, c.s.ns))
+			r, err := newReceipt(e.receipt, c.probes, c.s.m.own, c.s.ns, len(c.hosts) > 0)
+			if err == nil && len(c.hosts) > 0 {
+				err = c.openDoor(c.hosts, r.Namespaces["net"])
+			}
+			c.begun(r, err)
 			// not before there is somebody whom a ^C is for
 			if c.r.TTY != nil && c.output[0] != nil && c.r.Stdin != nil {
 				in := &input{c.output[0].file, c.r.Stdin}

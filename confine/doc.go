@@ -23,7 +23,10 @@
 //     taken away when the command has ended (quarantine.go). What the policy
 //     hides reads as empty, but for what git tracks.
 //   - The network is the session's own loopback; under a pinned grant there is
-//     no socket(2) at all.
+//     no socket(2) at all. A command whose grant names hosts has a network
+//     namespace of its own, with a loopback and on it the door to those hosts
+//     (package door) as the only way out; under a pinned grant it has sockets for
+//     TCP, and with Landlock ABI 4 to the door's port alone.
 //   - No capability, no set-uid program, no set-uid bit, no foreign system
 //     call ABI, no namespace and no mount of its own.
 //   - Nothing outlives the command: it has a pid namespace of its own, and the

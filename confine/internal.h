@@ -68,4 +68,8 @@ void namespaces(uint64_t ns[NS_COUNT]);
 
 int open_beneath(int dir, const char *path, uint64_t flags);
 
+/* In the network namespace of this process. */
+int loopback_up(void);
+int canary_socket(void);
+
 #endif

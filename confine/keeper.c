@@ -261,7 +261,7 @@ static int find_libc(struct dl_phdr_info *info, size_t size, void *arg)
 	return 1;
 }
 
-static int loopback_up(void)
+int loopback_up(void)
 {
 	struct ifreq ifr = { .ifr_name = "lo" };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -280,7 +280,7 @@ static int loopback_up(void)
  * An abstract socket that is outside every command's Landlock domain. It is
  * bound to nobody's use: a command that reaches it is refused.
  */
-static int canary_socket(void)
+int canary_socket(void)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "\0" ABSTRACT_CANARY };
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -17,6 +17,8 @@
  *     | <- PROC ------ |                     |  its /proc, by which the daemon counts
  *     | -- RUN ------> |                     |  on its socket (+ stdio, ruleset)
  *     | <- TTY ------- |                     |  the terminal's master, when one is asked for
+ *     | <- DOOR ------ |                     |  the socket that listens in the run's own network
+ *     |                |                     |    namespace, when there is to be one
  *     | <- STARTED --- |                     |  the receipt, right before the exec
  *     |                x                     |  its pidfd, by which it is signalled, is
  *     |                                      |    readable when it and all beneath it
@@ -39,12 +41,13 @@ enum {
 	RUNS_MAX = 64,
 	CHANNEL = 3, /* the descriptor that the keeper is started with */
 	SCRIPT = 4,  /* the descriptor of a script that is too long for argv */
-	FILTERS = 2, /* seccomp programs: FILTER_PINNED and FILTER_ANY */
+	FILTERS = 3, /* seccomp programs, see enum filter */
+	DOOR_PORT = 3128, /* where the door listens, on 127.0.0.1 of the run's own network namespace */
 };
 
 enum msg {
 	MSG_INIT = 1, MSG_MAPPED, MSG_NEXT, MSG_RUN, MSG_FREE,
-	MSG_USERNS = 16, MSG_KEEPER, MSG_READY, MSG_SPARE, MSG_PROC, MSG_TTY, MSG_STARTED, MSG_FAIL,
+	MSG_USERNS = 16, MSG_KEEPER, MSG_READY, MSG_SPARE, MSG_PROC, MSG_TTY, MSG_DOOR, MSG_STARTED, MSG_FAIL,
 };
 
 struct head {
@@ -66,16 +69,17 @@ enum step {
 	STEP_NAMESPACES, STEP_FORK, STEP_PRIVILEGES, STEP_LOOPBACK, STEP_SOURCE, STEP_ROOT, STEP_PLAN,
 	STEP_PIVOT, STEP_REPORT, STEP_PROC, STEP_PROC_READONLY, STEP_STDIO, STEP_SESSION, STEP_DIR,
 	STEP_LIMITS, STEP_CAPS, STEP_NNP, STEP_LANDLOCK_RULE, STEP_LANDLOCK, STEP_CLOSE, STEP_SECCOMP,
-	STEP_PROBE, STEP_EXEC, STEP_TTY,
+	STEP_PROBE, STEP_EXEC, STEP_TTY, STEP_DOOR,
 };
 
 enum {
 	RUN_SCRIPT = 1, /* the text comes as a descriptor */
 	RUN_STDIN = 2,  /* stdin comes as a descriptor; else it is /dev/null */
 	RUN_TTY = 4,    /* stdio is a terminal that is made inside; no descriptor comes for it */
+	RUN_DOOR = 8,   /* a network namespace of its own, with a socket that listens for the daemon */
 };
 
-enum filter { FILTER_PINNED, FILTER_ANY };
+enum filter { FILTER_PINNED, FILTER_ANY, FILTER_DOOR /* as pinned, with TCP */ };
 
 enum setting { SETTING_USER, SETTING_SYSTEM };
 
@@ -151,6 +155,7 @@ enum {
 	BREAK_CAPS = 1 << 24, BREAK_NNP = 1 << 25, BREAK_LIMITS = 1 << 26, BREAK_LANDLOCK = 1 << 27,
 	BREAK_SECCOMP = 1 << 28, BREAK_PROC = 1 << 29, BREAK_MOUNT = 1 << 30, BREAK_IDS = 1 << 15,
 	BREAK_LATE = 1 << 14, /* not left out: the first process tells of the keeper late */
+	BREAK_DOOR = 1 << 13,
 };
 #ifdef PINFOLD_BREAK
 #define BROKEN(set, bit) (((set) & (bit)) != 0)

@@ -55,9 +55,8 @@ func usableABI(abi int, err error) (int, error) {
 }
 
 // handled is what a command's ruleset restricts: all that the ABI knows, but
-// for TCP and UDP ports where sockets are allowed. Those reach no further than
-// the loopback of the session's network namespace, whose servers may listen on
-// any port.
+// for TCP and UDP ports where any program may run. Those reach no further than
+// the loopback of the network namespace, whose servers may listen on any port.
 func handled(abi int, pinned bool) landlock.Config {
 	c := abiConfigs[abi]
 	if !pinned {
@@ -66,9 +65,15 @@ func handled(abi int, pinned bool) landlock.Config {
 	return c
 }
 
-// newRuleset makes the ruleset and the flags to restrict with.
-func newRuleset(c landlock.Config, rules []rule) (*os.File, uint32, error) {
-	list := make([]landlock.Rule, 0, len(rules))
+// newRuleset makes the ruleset and the flags to restrict with. Where ports are
+// restricted, TCP connections are to those that are listed.
+func newRuleset(c landlock.Config, rules []rule, ports ...uint16) (*os.File, uint32, error) {
+	list := make([]landlock.Rule, 0, len(rules)+len(ports))
+	for _, port := range ports {
+		if c.HandledAccessNet&ll.AccessNetConnectTCP != 0 {
+			list = append(list, landlock.ConnectTCP(port))
+		}
+	}
 	for _, r := range rules {
 		if rights := r.rights & c.HandledAccessFS; rights != 0 {
 			list = append(list, landlock.PathAccess(rights, procFD(r.fd)))

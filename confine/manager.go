@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pinfold/pinfold/confine/door"
 	"github.com/pinfold/pinfold/policy"
 )
 
@@ -88,6 +89,8 @@ type Manager struct {
 	own     [C.NS_COUNT]uint64 // the daemon's namespaces
 	null    *os.File
 	thread  chan func()
+
+	internet door.Config // how doors resolve and dial, in tests; zero is the machine's
 
 	tamper func(*plan) // tests break a layer here
 	keeper string      // the program that becomes the keeper: this one, but for tests

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pinfold/pinfold/policy"
+	"github.com/pinfold/pinfold/policy/hosts"
 )
 
 // #include "keeper.h"
@@ -26,8 +27,9 @@ type plan struct {
 	probes uint32   // what the probe has to find
 	close  []int    // descriptors opened for rules
 	config landlock.Config
-	absent []string // names of a linked work tree's git, absolute, that must not appear
-	masked []string // sockets and FIFOs of the project that are empty files inside
+	absent []string   // names of a linked work tree's git, absolute, that must not appear
+	hosts  hosts.List // the network namespace is the command's own, with a door to these; none means its session's
+	masked []string   // sockets and FIFOs of the project that are empty files inside
 }
 
 type lateFS struct {
@@ -58,10 +60,18 @@ func (p *plan) free() {
 // session's root: descriptors that the rules follow, whatever is renamed
 // meanwhile.
 func (s *session) newPlan(g policy.Grant) (*plan, error) {
-	p := &plan{filter: filterPinned, probes: probesAlways | C.PROBE_NO_SOCKET | C.PROBE_NOEXEC}
-	if g.ExecAny {
+	list, err := named(g)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{filter: filterPinned, probes: probesAlways | C.PROBE_NO_SOCKET | C.PROBE_NOEXEC, hosts: list}
+	switch {
+	case g.ExecAny:
 		p.filter = filterAny
 		p.probes = probesAlways | C.PROBE_NO_ROUTE
+	case len(list) > 0:
+		p.filter = filterDoor
+		p.probes = probesAlways | C.PROBE_NO_ROUTE | C.PROBE_NOEXEC
 	}
 	if s.m.abi >= abiScopes {
 		p.probes |= C.PROBE_SCOPE_SIGNAL
@@ -69,16 +79,13 @@ func (s *session) newPlan(g policy.Grant) (*plan, error) {
 			p.probes |= C.PROBE_SCOPE_ABSTRACT
 		}
 	}
-	if len(g.Net.Hosts) != 0 {
-		return nil, &Unavailable{Layer: "network", Err: fmt.Errorf("named hosts are not served")}
-	}
 	p.config = handled(s.m.abi, g.Pinned())
 	whole := slices.Contains(g.Write, ".")
 	if !whole {
 		p.probes |= C.PROBE_PROJECT_READONLY
 	}
 	p.places(s, g, whole)
-	err := p.programs(s, g)
+	err = p.programs(s, g)
 	if err == nil {
 		err = p.writes(s, g)
 	}

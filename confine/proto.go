@@ -49,10 +49,12 @@ const (
 const (
 	filterPinned = C.FILTER_PINNED
 	filterAny    = C.FILTER_ANY
+	filterDoor   = C.FILTER_DOOR
 
 	runScript = C.RUN_SCRIPT
 	runStdin  = C.RUN_STDIN
 	runTTY    = C.RUN_TTY
+	runDoor   = C.RUN_DOOR
 )
 
 const headSize = C.sizeof_struct_head
@@ -127,7 +129,7 @@ func parseEvent(b []byte) (event, error) {
 	case C.MSG_READY:
 		want = C.sizeof_struct_ready
 		e.ns = (*C.struct_ready)(p).ns
-	case C.MSG_USERNS, C.MSG_KEEPER, C.MSG_SPARE, C.MSG_PROC, C.MSG_TTY:
+	case C.MSG_USERNS, C.MSG_KEEPER, C.MSG_SPARE, C.MSG_PROC, C.MSG_TTY, C.MSG_DOOR:
 	case C.MSG_STARTED:
 		want = C.sizeof_struct_started
 		e.receipt = (*C.struct_started)(p).receipt
@@ -213,6 +215,7 @@ var steps = map[uint32]struct{ layer, what string }{
 	C.STEP_PROBE:         {"probe", "probe the layers"},
 	C.STEP_EXEC:          {"shell", "execute bash"},
 	C.STEP_TTY:           {"terminal", "make a terminal"},
+	C.STEP_DOOR:          {"network namespace", "make the run's own network"},
 }
 
 // err turns the failure into an Unavailable that names the layer.

@@ -66,13 +66,13 @@ var namespaceNames = [C.NS_COUNT]string{
 }
 
 // perCommand are the namespaces that no two commands share; the others are their
-// session's.
+// session's, but for the network of a command that has a door.
 var perCommand = [C.NS_COUNT]bool{C.NS_MNT: true, C.NS_PID: true, C.NS_IPC: true}
 
 // newReceipt checks what the command's own process reported: that every probe
 // held that the grant needs, that no namespace is the daemon's, and that each is
 // the command's own or its session's, as it has to be.
-func newReceipt(r C.struct_receipt, want uint32, own [C.NS_COUNT]uint64, session [C.NS_COUNT]C.uint64_t) (Receipt, error) {
+func newReceipt(r C.struct_receipt, want uint32, own [C.NS_COUNT]uint64, session [C.NS_COUNT]C.uint64_t, door bool) (Receipt, error) {
 	if missing := want &^ uint32(r.probes); missing != 0 {
 		return Receipt{}, failure{step: C.STEP_PROBE, index: missing}.err()
 	}
@@ -87,7 +87,7 @@ func newReceipt(r C.struct_receipt, want uint32, own [C.NS_COUNT]uint64, session
 		if inode == 0 || inode == own[i] {
 			return Receipt{}, &Unavailable{Layer: name + " namespace", Err: errors.New("the command would share the daemon's")}
 		}
-		if (r.ns[i] == session[i]) == perCommand[i] {
+		if (r.ns[i] == session[i]) == (perCommand[i] || door && i == C.NS_NET) {
 			return Receipt{}, &Unavailable{Layer: name + " namespace", Err: errors.New("it is not the one that was made for the command")}
 		}
 		rec.Namespaces[name] = inode

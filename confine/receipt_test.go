@@ -108,7 +108,7 @@ func TestReceiptIsHostile(t *testing.T) {
 	}
 	net, mnt, pid := at["net"], at["mnt"], at["pid"]
 	r, host := good, own
-	if _, err := newReceipt(r, probesAlways, own, keeper); err != nil {
+	if _, err := newReceipt(r, probesAlways, own, keeper, false); err != nil {
 		t.Fatalf("the control: %v", err)
 	}
 	for name, spoil := range map[string]func(){
@@ -122,7 +122,7 @@ func TestReceiptIsHostile(t *testing.T) {
 	} {
 		r, host = good, own
 		spoil()
-		if _, err := newReceipt(r, probesAlways, host, keeper); err == nil {
+		if _, err := newReceipt(r, probesAlways, host, keeper, false); err == nil {
 			t.Errorf("%s: believed", name)
 		}
 	}

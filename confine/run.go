@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pinfold/pinfold/confine/door"
 	"github.com/pinfold/pinfold/policy"
 )
 
@@ -21,6 +22,8 @@ type Request struct {
 	Timeout time.Duration // wall time; SIGTERM to the tree when it is over, SIGKILL 2 s later
 	// Limits lower those of the manager; higher ones count for nothing.
 	Limits Limits
+	// Env are more variables of the environment, for a grant that names hosts.
+	Env []string
 	// OutputLimit is the most bytes that stdout and stderr together may carry
 	// before the run is ended with LimitOutput; 0 means DefaultOutputLimit.
 	OutputLimit int64
@@ -84,6 +87,9 @@ type Outcome struct {
 	// the host replaced, so that it was held no more; or one that appeared and
 	// could not be taken away.
 	Exposed string
+	// Network are the connections that were made or refused, where the grant
+	// names hosts.
+	Network []door.Connection
 	Receipt Receipt
 	Usage   Usage
 }

@@ -19,8 +19,8 @@ import (
 // #include "keeper.h"
 import "C"
 
-// Every command has an allow list of system calls, one for pinned grants and one
-// for the others. It is data for each architecture: the container default's
+// Every command has an allow list of system calls: one for pinned grants, one for
+// those that name hosts besides, and one for the others. It is data for each architecture: the container default's
 // names, less neverAllowed, with the conditions of tightened. libseccomp compiles
 // it; a short prologue in front says the two things that it cannot express beside
 // an allow list. testdata/seccomp has the lists written out.
@@ -73,7 +73,8 @@ const (
 )
 
 // tightened replaces the container default for the calls that it names.
-func tightened(pinned bool) []allowance {
+func tightened(filter int) []allowance {
+	pinned := filter != filterAny
 	var list []allowance
 	add := func(call string, conds ...condition) { list = append(list, allowance{call, conds}) }
 	// no set-uid and no set-gid bit, by any call that takes a mode
@@ -107,26 +108,43 @@ func tightened(pinned bool) []allowance {
 	for _, kind := range kinds {
 		add("socketpair", condition{0, low32, unix.AF_UNIX}, condition{1, 0xf, kind})
 	}
-	if pinned {
-		return append(list, none("socket"), none("memfd_create"), none("memfd_secret"), none("ptrace"))
+	switch filter {
+	case filterAny:
+		add("ptrace")
+		return append(list, sockets()...)
+	case filterDoor:
+		list = append(list, streams()...)
+	default:
+		list = append(list, none("socket"))
 	}
-	add("ptrace")
-	return append(list, sockets()...)
+	return append(list, none("memfd_create"), none("memfd_secret"), none("ptrace"))
 }
 
 // none is an allowance for nothing: the call is refused.
 func none(call string) allowance { return allowance{call, []condition{}} }
 
-// sockets are Unix, TCP (multipath too, which Go asks for) and UDP, and route
-// netlink. Other transports are code that the kernel loads when it is asked.
+// streams are TCP (multipath too, which Go asks for).
+func streams() []allowance {
+	return internet(transport{unix.SOCK_STREAM, 0}, transport{unix.SOCK_STREAM, unix.IPPROTO_TCP}, transport{unix.SOCK_STREAM, unix.IPPROTO_MPTCP})
+}
+
+// sockets are Unix, TCP and UDP, and route netlink. Other transports are code that
+// the kernel loads when it is asked.
 func sockets() []allowance {
 	list := []allowance{
 		{"socket", []condition{{0, low32, unix.AF_UNIX}}},
 		{"socket", []condition{{0, low32, unix.AF_NETLINK}, {2, low32, unix.NETLINK_ROUTE}}},
 	}
+	return slices.Concat(list, streams(), internet(transport{unix.SOCK_DGRAM, 0}, transport{unix.SOCK_DGRAM, unix.IPPROTO_UDP}))
+}
+
+// A transport is a kind of socket with a protocol.
+type transport struct{ kind, protocol uint64 }
+
+// internet allows the kinds over IPv4 and IPv6.
+func internet(kinds ...transport) (list []allowance) {
 	for _, domain := range []uint64{unix.AF_INET, unix.AF_INET6} {
-		for _, s := range []struct{ kind, protocol uint64 }{{unix.SOCK_STREAM, 0}, {unix.SOCK_STREAM, unix.IPPROTO_TCP},
-			{unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, {unix.SOCK_DGRAM, 0}, {unix.SOCK_DGRAM, unix.IPPROTO_UDP}} {
+		for _, s := range kinds {
 			list = append(list, allowance{"socket", []condition{{0, low32, domain}, {1, 0xf, s.kind}, {2, low32, s.protocol}}})
 		}
 	}
@@ -156,7 +174,7 @@ func (f filters) close() {
 func newFilters() (filters, error) {
 	var f filters
 	for i := range f {
-		program, err := compile(runtime.GOARCH, i == filterPinned)
+		program, err := compile(runtime.GOARCH, i)
 		if err == nil {
 			f[i], err = sealed("seccomp", program)
 		}
@@ -169,7 +187,7 @@ func newFilters() (filters, error) {
 }
 
 // compile returns the whole program for an architecture of archs.
-func compile(goarch string, pinned bool) ([]byte, error) {
+func compile(goarch string, filter int) ([]byte, error) {
 	arch, ok := archs[goarch]
 	if !ok {
 		return nil, fmt.Errorf("no list of system calls for %s", goarch)
@@ -178,7 +196,7 @@ func compile(goarch string, pinned bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := newFilter(arch, allowList(calls, pinned))
+	f, err := newFilter(arch, allowList(calls, filter))
 	if err != nil {
 		return nil, err
 	}
@@ -357,8 +375,8 @@ func fits(f *seccomp.Filter, goarch string, include bool) bool {
 
 // allowList is what a filter lets through: the calls, and those with conditions
 // on their arguments. What it has no allowance for gets EPERM.
-func allowList(calls []string, pinned bool) []allowance {
-	list := tightened(pinned)
+func allowList(calls []string, filter int) []allowance {
+	list := tightened(filter)
 	special := map[string]bool{}
 	for _, a := range list {
 		special[a.call] = true

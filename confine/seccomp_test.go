@@ -24,8 +24,8 @@ var update = flag.Bool("update", false, "write the golden files of testdata anew
 // AUDIT_ARCH_* of linux/audit.h, as seccomp_data has them.
 var auditArch = map[string]uint32{"amd64": 0xc000003e, "arm64": 0xc00000b7, "386": 0x40000003, "arm": 0x40000028}
 
-// filterNames are the two filters by name, in golden files and failures.
-var filterNames = map[string]bool{"pinned": true, "any": false}
+// filterNames are the filters by name, in golden files and failures.
+var filterNames = map[string]int{"pinned": filterPinned, "any": filterAny, "door": filterDoor}
 
 func callsOf(t *testing.T, goarch string) []string {
 	t.Helper()
@@ -40,9 +40,9 @@ func callsOf(t *testing.T, goarch string) []string {
 // container default or an edit changes is seen.
 func TestSeccompGolden(t *testing.T) {
 	for goarch := range archs {
-		for name, pinned := range filterNames {
+		for name, filter := range filterNames {
 			var lines []string
-			for _, a := range allowList(callsOf(t, goarch), pinned) {
+			for _, a := range allowList(callsOf(t, goarch), filter) {
 				lines = append(lines, a.String())
 			}
 			for _, n := range notThere {
@@ -216,13 +216,13 @@ func (m filterModel) tries(name string, r *rand.Rand) [][6]uint64 {
 // edges, the foreign ABIs, and numbers that do not exist yet.
 func TestSeccompPrograms(t *testing.T) {
 	for goarch, arch := range archs {
-		for name, pinned := range filterNames {
-			program, err := compile(goarch, pinned)
+		for name, filter := range filterNames {
+			program, err := compile(goarch, filter)
 			if err != nil {
 				t.Fatal(err)
 			}
 			m := filterModel{arch, uint32(lastCall(arch)), map[string][]allowance{}}
-			for _, a := range allowList(callsOf(t, goarch), pinned) {
+			for _, a := range allowList(callsOf(t, goarch), filter) {
 				m.byCall[a.call] = append(m.byCall[a.call], a)
 			}
 			r := rand.New(rand.NewPCG(1, 2))
@@ -368,7 +368,7 @@ func TestTightenedCalls(t *testing.T) {
 		t.Skip("no list of system calls for this architecture")
 	}
 	rows := tightenedRows()
-	for _, a := range append(tightened(true), tightened(false)...) {
+	for _, a := range slices.Concat(tightened(filterPinned), tightened(filterAny), tightened(filterDoor)) {
 		if !slices.ContainsFunc(rows, func(r tightenedRow) bool { return r.call == a.call }) {
 			t.Errorf("no attack tries %s", a.call)
 		}

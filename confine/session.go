@@ -255,7 +255,7 @@ func (s *session) sendInit() error {
 	}
 	defer slots.Close()
 	f := s.m.filters
-	return s.send(begin(0), C.MSG_INIT, 0, int(f[0].Fd()), int(f[1].Fd()), int(plan.Fd()), int(slots.Fd()))
+	return s.send(begin(0), C.MSG_INIT, 0, int(f[filterPinned].Fd()), int(f[filterAny].Fd()), int(f[filterDoor].Fd()), int(plan.Fd()), int(slots.Fd()))
 }
 
 // share makes the memory for the slots. Its size is sealed: the caller, who can
