@@ -37,6 +37,9 @@ type Git interface {
 	// change, remove or make, and perhaps more. It is asked again with the same
 	// command, and answers the same.
 	Rewrites(r Rewrite) []string
+	// Hooks returns those of the hooks (githooks(5)) that the repository of the
+	// directory has. It is asked again too.
+	Hooks(dir string, names []string) []string
 }
 
 // Files looks names up as the calling user would, without opening any file of

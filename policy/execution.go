@@ -44,8 +44,13 @@ func (x *execution) effects() {
 		x.judge.opaque()
 	}
 	x.optionEffects()
-	if f.Rewrites && x.judge.env.Git != nil {
-		x.rewrites()
+	if x.judge.env.Git != nil {
+		if f.Rewrites {
+			x.rewrites()
+		}
+		if len(f.Hooks) > 0 {
+			x.hooks()
+		}
 	}
 	switch f.Syntax {
 	case "find":

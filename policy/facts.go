@@ -36,6 +36,7 @@ type fact struct {
 	Response string            `toml:"response"` // role of FILE in a word @FILE, which holds more arguments: "read" or "list"
 	Stdin    string            `toml:"stdin"`    // role of the text that it gets as its standard input, where that is known
 	Ends     string            `toml:"ends"`     // options after whose value all words are operands
+	Hooks    []string          `toml:"hooks"`    // git runs these of the repository's own hooks
 	Rewrites bool              `toml:"rewrites"` // git alone knows which files of the work tree it changes
 	Runner   bool              `toml:"runner"`   // what it runs are programs of the project's own environment
 	Sub      map[string]*fact  `toml:"sub"`      // subcommands, names of the same joined by "/"; the first operand chooses

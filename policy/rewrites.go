@@ -65,6 +65,20 @@ func (x *execution) rewritten(name string) {
 	j.effect(x, &effect{kind: effectWrites, place: placeProtected, detail: rel, path: rel, protected: held, at: x.at})
 }
 
+// hooks judges the hooks that git runs of the repository's own: code of the
+// project's, which may be anything.
+func (x *execution) hooks() {
+	for _, dir := range x.dirs {
+		found := x.judge.env.Git.Hooks(dir, x.call.fact.Hooks)
+		if len(found) == 0 {
+			continue
+		}
+		x.judge.opaque()
+		x.judge.slow = true
+		x.judge.effect(x, &effect{kind: effectOpaque, detail: "runs the hook " + strings.Join(found, ", "), at: x.at})
+	}
+}
+
 // outermost returns the shortest beginning of the path that matches, or "".
 func (l Paths) outermost(rel string) string {
 	for i := 0; i < len(rel); i++ {

@@ -26,6 +26,43 @@ echo three >src/b; git commit -qam third
 git switch -q main
 `
 
+// workspaceDaemon starts a daemon whose policy is the workspace profile.
+func workspaceDaemon(t *testing.T) (*testDaemon, []*testCaller) {
+	t.Helper()
+	d := startDaemon(t)
+	callers := d.callers(t)
+	d.stop(t, unix.SIGTERM)
+	file := filepath.Join(d.root, "policy.toml")
+	if err := os.WriteFile(file, []byte("profile = \"workspace\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.args = append(d.args, "--policy", file)
+	d.start(t)
+	return d, callers
+}
+
+// TestGitHooks: the repository's own hooks run, wherever its configuration has
+// them, with no more rights than other code of the project's, and one that fails
+// stops the commit.
+func TestGitHooks(t *testing.T) {
+	_, callers := workspaceDaemon(t)
+	for _, c := range callers {
+		for _, row := range []struct{ setup, hooks string }{{"", ".git/hooks"}, {"git config core.hooksPath .husky/_; mkdir -p .husky/_; ", ".husky/_"}} {
+			hook := "git config user.name t; git config user.email t@localhost; " + row.setup + "printf '#!/bin/sh\\ntouch hooked; echo x >.git/config; test ! -e fail\\n' >" + row.hooks + "/pre-commit; chmod +x " + row.hooks + "/pre-commit"
+			if out, err := c.command("bash", "-c", hook).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			out, problems, status := c.pinfold("run", "--unattended", "git commit -q --allow-empty -m hooked; git log -1 --format=%s; touch fail; git commit -q --allow-empty -m failed; git log -1 --format=%s")
+			if status != 0 || out != "hooked\nhooked\n" || strings.Count(problems, ".git/config") != 2 {
+				t.Errorf("%s: %s: status %d\n%s%s", c.name, row.hooks, status, out, problems)
+			}
+			if out, err := c.command("bash", "-c", "rm hooked fail; git config user.name").CombinedOutput(); err != nil || string(out) != "t\n" {
+				t.Errorf("%s: %s: %v %s", c.name, row.hooks, err, out)
+			}
+		}
+	}
+}
+
 // TestGitAllOrNothing runs git commands that rewrite the work tree, under the
 // workspace profile. Where one would change a protected file it is asked about
 // and nothing has changed; with a yes, or where it would not, the project ends up
@@ -64,15 +101,7 @@ func TestGitAllOrNothing(t *testing.T) {
 		{"below a directory", "", "cd src && git switch feature", "protected"},
 		{"elsewhere", "", "git -C src switch -q feature", "protected"},
 	}
-	d := startDaemon(t)
-	callers := d.callers(t)
-	d.stop(t, unix.SIGTERM)
-	file := filepath.Join(d.root, "policy.toml")
-	if err := os.WriteFile(file, []byte("profile = \"workspace\"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	d.args = append(d.args, "--policy", file)
-	d.start(t)
+	d, callers := workspaceDaemon(t)
 	approver := callers[0]
 	asker := callers[len(callers)-1]
 	for i, row := range rows {

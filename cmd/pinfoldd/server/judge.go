@@ -107,7 +107,7 @@ func (s *Server) judgeNow(ctx context.Context, q question) (v verdict) {
 	if err != nil {
 		return internal("see what the command would see", err)
 	}
-	git := &lookahead{server: s, question: q, answers: map[string][]string{}}
+	git := &lookahead{server: s, question: q, answers: map[look]string{}}
 	for {
 		if err := q.caller.Do(func() error {
 			s.decide(&v, q, view, git)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"path"
 	"path/filepath"
@@ -26,24 +25,48 @@ const (
 	lookBytes = 4 << 20         // of names
 )
 
-// A lookahead tells what git commands would change by asking git: in the
-// sandbox, with the project read-only and git alone. A decision that comes upon
-// a command for the first time goes without the answer; look gets it, and then
-// it is decided again.
+// A lookahead tells what git commands would do by asking git: in the sandbox,
+// with the project read-only and git alone. A decision that comes upon a command
+// for the first time goes without the answer; look gets it, and then it is
+// decided again.
 type lookahead struct {
 	server   *Server
 	question question
-	answers  map[string][]string // absolute paths, by the command
-	open     []policy.Rewrite    // asked, and not answered
+	answers  map[look]string // what git printed
+	open     []look          // asked, and not answered
+}
+
+// A look is shell text that asks git.
+type look struct{ dir, text string }
+
+// answer returns what git prints, "" when that is not known yet.
+func (l *lookahead) answer(q look) string {
+	text, answered := l.answers[q]
+	if !answered && q.text != "" && len(l.answers)+len(l.open) < maxLooks {
+		l.open = append(l.open, q)
+	}
+	return text
 }
 
 // Rewrites implements [policy.Git].
-func (l *lookahead) Rewrites(r policy.Rewrite) []string {
-	names, answered := l.answers[fmt.Sprintf("%#v", r)]
-	if !answered && len(l.answers)+len(l.open) < maxLooks {
-		l.open = append(l.open, r)
+func (l *lookahead) Rewrites(r policy.Rewrite) (names []string) {
+	top, rest, _ := strings.Cut(l.answer(look{r.Dir, lookText(r)}), "\n")
+	if !path.IsAbs(top) {
+		return nil // no repository
+	}
+	for name := range strings.SplitSeq(rest, "\x00") {
+		if name = strings.TrimLeft(name, "\n"); name != "" {
+			names = append(names, path.Join(top, name))
+		}
 	}
 	return names
+}
+
+// Hooks implements [policy.Git].
+func (l *lookahead) Hooks(dir string, names []string) []string {
+	text := `hooks=$(git rev-parse --git-path hooks 2>/dev/null) || exit 0` + "\nfor name in " + strings.Join(names, " ") +
+		`; do [ -f "$hooks/$name" ] && echo "$name"; done; exit 0`
+	return strings.Fields(l.answer(look{dir, text}))
 }
 
 // look answers what is open, and reports whether anything was.
@@ -53,41 +76,30 @@ func (l *lookahead) look(ctx context.Context, v *verdict) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	for _, r := range l.open {
-		l.answers[fmt.Sprintf("%#v", r)] = l.ask(ctx, v, r)
+	for _, q := range l.open {
+		l.answers[q] = l.ask(ctx, v, q)
 	}
 	l.open = nil
 	return true
 }
 
-// ask runs git for one command.
-func (l *lookahead) ask(ctx context.Context, v *verdict, r policy.Rewrite) []string {
-	text := lookText(r)
-	dir, err := filepath.Rel(v.project, r.Dir)
-	if text == "" || err != nil || !filepath.IsLocal(dir) {
-		return nil
+// ask runs the text.
+func (l *lookahead) ask(ctx context.Context, v *verdict, q look) string {
+	dir, err := filepath.Rel(v.project, q.dir)
+	if err != nil || !filepath.IsLocal(dir) {
+		return ""
 	}
 	grant, ok := l.grant(v)
 	if !ok {
-		return nil
+		return ""
 	}
 	var out bytes.Buffer
-	outcome, err := l.server.Confiner.Run(ctx, confine.Request{Caller: l.question.caller, Project: v.project, Root: v.root, Dir: dir, Text: text,
+	outcome, err := l.server.Confiner.Run(ctx, confine.Request{Caller: l.question.caller, Project: v.project, Root: v.root, Dir: dir, Text: q.text,
 		Grant: grant, Timeout: lookTime, OutputLimit: lookBytes, Stdout: &out, Stderr: io.Discard})
 	if err != nil || outcome.Ended != confine.EndedItself {
-		return nil
+		return ""
 	}
-	top, rest, _ := strings.Cut(out.String(), "\n")
-	if !path.IsAbs(top) {
-		return nil // no repository
-	}
-	var names []string
-	for name := range strings.SplitSeq(rest, "\x00") {
-		if name = strings.TrimLeft(name, "\n"); name != "" {
-			names = append(names, path.Join(top, name))
-		}
-	}
-	return names
+	return out.String()
 }
 
 // grant is what git itself needs to read, as the built-in facts have it.
