@@ -48,6 +48,9 @@ type Approval struct {
 	// Project and Cwd, relative to it, are where the command would run.
 	Project string `json:"project"`
 	Cwd     string `json:"cwd"`
+	// Session is the one that the command is of, and Env what that gives it.
+	Session string   `json:"session,omitempty"`
+	Env     []string `json:"env,omitempty"` // "NAME=value"
 	// Stdin is the beginning of what the command would read, at most about 1,000
 	// characters.
 	Stdin string `json:"stdin,omitempty"`
@@ -58,7 +61,7 @@ type Approval struct {
 	// Explanation holds the command's parts with their effects.
 	Explanation *Explanation `json:"explanation,omitempty"`
 	// Binding is the SHA-256, in hexadecimal, over everything that a yes holds
-	// for: text, stdin, directory, programs, grant, policy, project.
+	// for: text, stdin, directory, environment, programs, grant, policy, project, session.
 	Binding string `json:"binding"`
 
 	// What became of it.

@@ -9,6 +9,9 @@
 //
 //	POST /v1/exec           ExecRequest  → Result, or events as NDJSON with Accept: application/x-ndjson
 //	POST /v1/check          CheckRequest → CheckAnswer; nothing runs
+//	POST /v1/sessions       SessionRequest → SessionAnswer; GET lists the caller's own
+//	GET, DELETE /v1/sessions/{id}        → SessionAnswer
+//	POST /v1/sessions/{id}/batch  BatchRequest → BatchAnswer
 //	GET  /v1/status                      → Status
 //	GET  /v1/trace?run=&limit=           → TraceAnswer, the caller's own records
 //	GET  /v1/policy/summary?project=     → PolicySummary, what commands may do there

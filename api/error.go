@@ -15,6 +15,8 @@ const (
 	ApprovalDenied         Code = "APPROVAL_DENIED"         // somebody said no; it was not run
 	ApprovalTimeout        Code = "APPROVAL_TIMEOUT"        // nobody answered in time; it was not run
 	ApprovalStale          Code = "APPROVAL_STALE"          // what would run is not what was approved; it was not run
+	ToolNotAllowed         Code = "TOOL_NOT_ALLOWED"        // the session is read-only, or the command disabled in it; it was not run
+	BudgetExhausted        Code = "BUDGET_EXHAUSTED"        // the session's budget is spent; it was not run
 	Halted                 Code = "HALTED"                  // an administrator stopped everything; nothing starts
 	NotFound               Code = "NOT_FOUND"               // no such thing, or not the caller's
 	Timeout                Code = "TIMEOUT"                 // the run's time was over; output so far is kept
@@ -37,6 +39,8 @@ var statuses = map[Code]int{
 	ApprovalDenied:         403,
 	ApprovalTimeout:        403,
 	ApprovalStale:          409,
+	ToolNotAllowed:         403,
+	BudgetExhausted:        429,
 	Halted:                 503,
 	NotFound:               404,
 	Timeout:                200,
@@ -62,8 +66,8 @@ func (c Code) Status() int {
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"` // lower case, no full stop; names no secret
-	// Rule is the id of the policy rule that decided, for PERMISSION_DENIED and
-	// APPROVAL_REQUIRED.
+	// Rule is the id of the policy rule that decided, for PERMISSION_DENIED,
+	// APPROVAL_REQUIRED and TOOL_NOT_ALLOWED.
 	Rule string `json:"rule,omitempty"`
 	// At is the place in the command, as it was sent.
 	At *At `json:"at,omitempty"`

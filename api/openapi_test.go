@@ -16,6 +16,7 @@ var described = []any{
 	DecidedEvent{}, StartedEvent{}, OutputEvent{}, FinishedEvent{}, CheckAnswer{}, Status{}, Layer{}, TraceAnswer{}, ErrorAnswer{}, Error{},
 	Created{}, ApprovalEvent{}, Approval{}, ApprovalCaller{}, Approver{}, ApprovalDecision{}, ApprovalAnswer{}, ApprovalList{},
 	LimitsRequest{}, RunInfo{}, BackgroundAnswer{}, RunsAnswer{}, RunAnswer{}, Piece{}, SignalRequest{}, StdinRequest{}, ResizeRequest{}, DoneAnswer{}, Outcome{},
+	SessionRequest{}, Budget{}, Spent{}, Session{}, SessionAnswer{}, SessionList{}, WaitingAnswer{}, BatchRequest{}, BatchCommand{}, BatchAnswer{}, BatchResult{},
 	Explanation{}, Part{}, Effect{}, PolicySummary{}, Rule{}, LeftOut{}, ReloadAnswer{},
 }
 

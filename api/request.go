@@ -22,7 +22,10 @@ const (
 type ExecRequest struct {
 	// Project is the absolute path of a directory that the caller owns. The
 	// command sees it at this path (symlinks followed), and nothing beside it.
-	Project string `json:"project"`
+	// With Session it is the session's, and absent.
+	Project string `json:"project,omitempty"`
+	// Session is the id of the session that the command is one of.
+	Session string `json:"session,omitempty"`
 	// Command is text for bash.
 	Command string `json:"command"`
 	// Cwd is the directory to start in, relative to the project; "" is the
@@ -41,6 +44,9 @@ type ExecRequest struct {
 	// Unattended says that nobody can approve: what would need approval is
 	// refused at once, with APPROVAL_REQUIRED, and not asked about.
 	Unattended bool `json:"unattended,omitempty"`
+	// Wait, when it is false, has a command that somebody must approve answered at
+	// once, with a WaitingAnswer: when it is approved it runs in the background.
+	Wait *bool `json:"wait,omitempty"`
 	// ReadsOnly says that the command only reads, and has it held to that: it
 	// is denied when it writes in the project, and can write nothing there
 	// otherwise. Nothing is allowed by it that would not be without.
@@ -70,9 +76,10 @@ type ExecRequest struct {
 
 // A CheckRequest asks how a command would be decided.
 type CheckRequest struct {
-	Project string `json:"project"`       // as in ExecRequest
-	Command string `json:"command"`       // as in ExecRequest
-	Cwd     string `json:"cwd,omitempty"` // as in ExecRequest
+	Project string `json:"project,omitempty"` // as in ExecRequest
+	Session string `json:"session,omitempty"` // as in ExecRequest
+	Command string `json:"command"`           // as in ExecRequest
+	Cwd     string `json:"cwd,omitempty"`     // as in ExecRequest
 	// Explain asks for an explanation too.
 	Explain bool `json:"explain,omitempty"`
 	// ReadsOnly is as in ExecRequest.
@@ -85,8 +92,11 @@ func ParseExec(body []byte) (ExecRequest, *Error) {
 	var r ExecRequest
 	var limit int64 = -1
 	var limits LimitsRequest
+	wait := true
 	problems := decode(body, []field{
-		stringField("project", true, &r.Project, checkProject),
+		unless("session", stringField("project", false, &r.Project, checkProject)),
+		stringField("session", false, &r.Session, checkID),
+		boolField("wait", &wait),
 		stringField("command", true, &r.Command, checkCommand),
 		stringField("cwd", false, &r.Cwd, checkCwd),
 		intField("timeout_ms", 1, MaxTimeout.Milliseconds(), &r.TimeoutMS),
@@ -120,6 +130,9 @@ func ParseExec(body []byte) (ExecRequest, *Error) {
 	if limits != (LimitsRequest{}) {
 		r.Limits = &limits
 	}
+	if !wait {
+		r.Wait = &wait
+	}
 	return r, nil
 }
 
@@ -139,7 +152,8 @@ func (r *ExecRequest) Input() []byte {
 func ParseCheck(body []byte) (CheckRequest, *Error) {
 	var r CheckRequest
 	problems := decode(body, []field{
-		stringField("project", true, &r.Project, checkProject),
+		unless("session", stringField("project", false, &r.Project, checkProject)),
+		stringField("session", false, &r.Session, checkID),
 		stringField("command", true, &r.Command, checkCommand),
 		stringField("cwd", false, &r.Cwd, checkCwd),
 		boolField("explain", &r.Explain),
@@ -157,6 +171,9 @@ type field struct {
 	required bool
 	// set stores the value and returns "", or says what is wrong with it.
 	set func(value []byte, k kind) string
+	// instead names the field that is given in the place of this one, if not "":
+	// exactly one of both has to be.
+	instead string
 }
 
 // decode reads the object in body into the fields and returns what is wrong,
@@ -184,8 +201,12 @@ func decode(body []byte, fields []field) []string {
 		}
 	})
 	for i, f := range fields {
-		if f.required && !seen[i] {
+		other := f.instead != "" && seen[slices.IndexFunc(fields, func(o field) bool { return o.name == f.instead })]
+		switch {
+		case (f.required || f.instead != "" && !other) && !seen[i]:
 			problems = append(problems, f.name+": is missing")
+		case other && seen[i]:
+			problems = append(problems, f.name+": is not for a request with "+f.instead)
 		}
 	}
 	return problems
@@ -204,9 +225,15 @@ func showName(name string, n int) string {
 	return "field " + strconv.Itoa(n)
 }
 
+// unless returns the field as one that is given when the other is not.
+func unless(other string, f field) field {
+	f.instead = other
+	return f
+}
+
 // stringField describes a string that check accepts by returning "".
 func stringField(name string, required bool, dst *string, check func(string) string) field {
-	return field{name, required, func(value []byte, k kind) string {
+	return field{name: name, required: required, set: func(value []byte, k kind) string {
 		if k != text {
 			return "must be a string"
 		}
@@ -224,7 +251,7 @@ func stringField(name string, required bool, dst *string, check func(string) str
 
 // intField describes an optional whole number from low to high.
 func intField(name string, low, high int64, dst *int64) field {
-	return field{name, false, func(value []byte, k kind) string {
+	return field{name: name, set: func(value []byte, k kind) string {
 		if k != number {
 			return "must be a number"
 		}
@@ -239,7 +266,7 @@ func intField(name string, low, high int64, dst *int64) field {
 
 // boolField describes an optional true or false.
 func boolField(name string, dst *bool) field {
-	return field{name, false, func(value []byte, k kind) string {
+	return field{name: name, set: func(value []byte, k kind) string {
 		if k != boolean {
 			return "must be true or false"
 		}
@@ -266,6 +293,14 @@ func checkProject(s string) string {
 		return "must be an absolute path"
 	case hasControl(s):
 		return "must not contain control characters"
+	}
+	return ""
+}
+
+// checkID accepts what may be an id: the look-up decides.
+func checkID(s string) string {
+	if s == "" || len(s) > 64 || hasControl(s) {
+		return "must be an id"
 	}
 	return ""
 }

@@ -18,6 +18,7 @@ const (
 
 // The states of a run.
 const (
+	RunWaiting = "waiting" // for somebody's yes
 	RunRunning = "running"
 	RunEnded   = "ended"
 )
@@ -25,11 +26,12 @@ const (
 // A RunInfo is a command under way, or one in the background that has ended.
 type RunInfo struct {
 	Run        string `json:"run"`
-	State      string `json:"state"` // RunRunning or RunEnded
+	State      string `json:"state"` // RunWaiting, RunRunning or RunEnded
 	Background bool   `json:"background"`
 	TTY        bool   `json:"tty"`
-	Stdin      bool   `json:"stdin"`      // POST …/stdin is taken
-	Project    string `json:"project"`    // symlinks followed
+	Stdin      bool   `json:"stdin"`   // POST …/stdin is taken
+	Project    string `json:"project"` // symlinks followed
+	Session    string `json:"session,omitempty"`
 	Command    string `json:"command"`    // as it was sent
 	StartedAt  string `json:"started_at"` // RFC 3339, UTC
 	// Receipt is there from when the shell starts.
@@ -45,6 +47,14 @@ type BackgroundAnswer struct {
 	RunInfo
 	Decision *Decision `json:"decision"`
 	Grant    *Grant    `json:"grant"`
+}
+
+// A WaitingAnswer is the answer to an exec request without wait, for a command
+// that somebody has to approve. It is a background run from then on.
+type WaitingAnswer struct {
+	Success bool `json:"success"` // always true: it was asked
+	RunInfo
+	Approval *Approval `json:"approval"`
 }
 
 // A RunsAnswer lists the caller's runs, the oldest first.
@@ -151,23 +161,14 @@ func ParseResize(body []byte) (ResizeRequest, *Error) {
 // limitsField describes the object of limits.
 func limitsField(dst *LimitsRequest) field {
 	const most = 1 << 50
-	return field{"limits", false, func(value []byte, k kind) string {
-		if k != object {
-			return "must be an object"
-		}
-		problems := decode(value, []field{
-			intField("memory_bytes", 1<<20, most, &dst.MemoryBytes),
-			intField("processes", 1, 1<<22, &dst.Processes),
-			intField("cpu_ms", 1, MaxTimeout.Milliseconds()*1024, &dst.CPUMS),
-			intField("file_bytes", 1, most, &dst.FileBytes),
-			intField("disk_bytes", 1<<20, most, &dst.DiskBytes),
-			intField("files", 1, most, &dst.Files),
-		})
-		if problems != nil {
-			return problems[0]
-		}
-		return ""
-	}}
+	return objectField("limits", []field{
+		intField("memory_bytes", 1<<20, most, &dst.MemoryBytes),
+		intField("processes", 1, 1<<22, &dst.Processes),
+		intField("cpu_ms", 1, MaxTimeout.Milliseconds()*1024, &dst.CPUMS),
+		intField("file_bytes", 1, most, &dst.FileBytes),
+		intField("disk_bytes", 1<<20, most, &dst.DiskBytes),
+		intField("files", 1, most, &dst.Files),
+	})
 }
 
 // among accepts the listed values.
@@ -182,7 +183,7 @@ func among(values ...string) func(string) string {
 
 // bytesField describes an optional string that stands for bytes: NUL is one.
 func bytesField(name string, dst *string) field {
-	return field{name, false, func(value []byte, k kind) string {
+	return field{name: name, set: func(value []byte, k kind) string {
 		if k != text {
 			return "must be a string"
 		}

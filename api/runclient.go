@@ -18,6 +18,19 @@ func (c *Client) Background(ctx context.Context, req ExecRequest) ([]byte, *Back
 	return get[BackgroundAnswer](ctx, c, "POST", "/v1/exec", body)
 }
 
+// ExecNoWait is Exec, but when somebody has to approve the command it returns at
+// once, with the run that waits and no result.
+func (c *Client) ExecNoWait(ctx context.Context, req ExecRequest) (*Result, *WaitingAnswer, error) {
+	wait := false
+	req.Wait = &wait
+	raw, result, err := c.ExecJSON(ctx, req)
+	if err != nil || result != nil {
+		return result, nil, err
+	}
+	waiting := &WaitingAnswer{}
+	return nil, waiting, json.Unmarshal(raw, waiting)
+}
+
 // Runs lists the caller's runs under way, and those in the background that have
 // ended a short while ago.
 func (c *Client) Runs(ctx context.Context) ([]byte, *RunsAnswer, error) {

@@ -127,6 +127,19 @@ func members(data []byte, f func(name string, ok bool, value []byte, k kind)) {
 	}
 }
 
+// elements calls f for each element of the array, in order.
+func elements(data []byte, f func(value []byte, k kind)) {
+	s := &scanner{data: data}
+	s.next()
+	s.pos++
+	for s.next() != ']' {
+		if s.data[s.pos] == ',' {
+			s.pos++
+		}
+		f(s.value())
+	}
+}
+
 // checkJSON reports what keeps data from being one JSON object in valid UTF-8,
 // or nil. It names places, never content.
 func checkJSON(data []byte) error {

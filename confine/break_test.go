@@ -96,7 +96,7 @@ func TestNoFilter(t *testing.T) {
 func keeperOf(t *testing.T, b box) int {
 	t.Helper()
 	b.m.mu.Lock()
-	s := b.m.sessions[sessionKey{b.caller.UID, b.project}]
+	s := b.m.sessions[sessionKey{b.caller.UID, b.project, ""}]
 	b.m.mu.Unlock()
 	s.open.RLock()
 	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(s.pidfd))
@@ -168,7 +168,7 @@ func TestSpareKilled(t *testing.T) {
 	each(t, func(t *testing.T, b box) {
 		b.run(t, policy.Grant{}, "true")
 		b.m.mu.Lock()
-		s := b.m.sessions[sessionKey{b.caller.UID, b.project}]
+		s := b.m.sessions[sessionKey{b.caller.UID, b.project, ""}]
 		b.m.mu.Unlock()
 		for range 3 {
 			sp := <-s.spares

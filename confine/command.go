@@ -53,7 +53,7 @@ func (m *Manager) Run(ctx context.Context, r Request) (Outcome, error) {
 }
 
 func (m *Manager) runOnce(ctx context.Context, r Request) (Outcome, error) {
-	s, err := m.acquire(r.Caller, r.Project, r.Root)
+	s, err := m.acquire(&r)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -297,12 +297,13 @@ func (c *command) encode(p *plan, landlockFlags, flags uint32) ([]byte, error) {
 	var window Window
 	env := c.s.env
 	if len(c.hosts) > 0 {
-		env = append(doorEnvironment(env), c.r.Env...)
+		env = doorEnvironment(env)
 	}
 	if c.r.TTY != nil {
 		window = *c.r.TTY
 		env = append(slices.Clone(env), "TERM=xterm-256color")
 	}
+	env = withEnv(env, c.r.Env)
 	limits := c.limits
 	m := begin(6<<10 + len(args[len(args)-1]))
 	m.u32(p.filter)

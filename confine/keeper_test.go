@@ -56,7 +56,7 @@ func messages(t *testing.T) []string {
 		gitRepository(t, b)
 		b.run(t, widest, "true")
 		b.m.mu.Lock()
-		s := b.m.sessions[sessionKey{b.caller.UID, b.project}]
+		s := b.m.sessions[sessionKey{b.caller.UID, b.project, ""}]
 		b.m.mu.Unlock()
 		add(8, s.encodeInit())
 		for _, g := range []policy.Grant{{}, widest, {Write: []string{".git"}}} {

@@ -106,9 +106,12 @@ type Manager struct {
 	stop     chan struct{}
 }
 
+// A sessionKey tells sessions apart. The name is "" for the one that a caller's
+// requests in a project share when they name none.
 type sessionKey struct {
 	uid     uint32
 	project string
+	name    string
 }
 
 // New finds what this machine has and compiles the seccomp filters, about 10 ms
@@ -199,7 +202,7 @@ func (m *Manager) Sessions() int {
 // View returns what commands of the caller see besides the project.
 func (m *Manager) View(c Caller, project string) (View, error) {
 	m.mu.Lock()
-	s := m.sessions[sessionKey{c.UID, project}]
+	s := m.sessions[sessionKey{c.UID, project, ""}]
 	site := m.site
 	m.mu.Unlock()
 	if s != nil && s.site.equal(site) {
@@ -283,7 +286,7 @@ func (m *Manager) sweep() {
 		case now := <-m.sweeper.C:
 			m.mu.Lock()
 			for k, s := range m.sessions {
-				if s.active == 0 && (now.Sub(s.used) >= m.idle || !s.usable()) {
+				if s.active == 0 && (now.Sub(s.used) >= m.idle && k.name == "" || !s.usable()) {
 					delete(m.sessions, k)
 					go s.close()
 				}
@@ -295,8 +298,9 @@ func (m *Manager) sweep() {
 
 // acquire returns a session with its run counted. A session whose project was
 // replaced on the host, or whose keeper is gone, is renewed.
-func (m *Manager) acquire(c Caller, project string, judged Identity) (*session, error) {
-	key := sessionKey{c.UID, project}
+func (m *Manager) acquire(r *Request) (*session, error) {
+	c, project, judged := r.Caller, r.Project, r.Root
+	key := sessionKey{c.UID, project, r.Session}
 	root, links, err := lookAt(c, project)
 	if err == nil && judged != (Identity{}) && judged != (Identity{root.Dev, root.Ino}) {
 		err = errors.New("replaced since it was judged; try again")
@@ -327,9 +331,11 @@ func (m *Manager) acquire(c Caller, project string, judged Identity) (*session, 
 			<-c
 			continue
 		}
-		if err := m.makeRoom(c.UID); err != nil {
-			m.mu.Unlock()
-			return nil, err
+		if key.name == "" { // whoever names sessions bounds them
+			if err := m.makeRoom(c.UID); err != nil {
+				m.mu.Unlock()
+				return nil, err
+			}
 		}
 		making := make(chan struct{})
 		m.making[key] = making
@@ -341,7 +347,7 @@ func (m *Manager) acquire(c Caller, project string, judged Identity) (*session, 
 		delete(m.making, key)
 		close(making)
 		if err == nil {
-			s.active, s.used = 1, time.Now()
+			s.key, s.active, s.used = key, 1, time.Now()
 			m.sessions[key] = s
 		}
 		m.mu.Unlock()
@@ -387,7 +393,7 @@ func (m *Manager) makeRoom(uid uint32) error {
 	var oldest *session
 	var oldestKey sessionKey
 	for k, s := range m.sessions {
-		if k.uid != uid {
+		if k.uid != uid || k.name != "" {
 			continue
 		}
 		count++
@@ -396,7 +402,7 @@ func (m *Manager) makeRoom(uid uint32) error {
 		}
 	}
 	for k := range m.making {
-		if k.uid == uid {
+		if k.uid == uid && k.name == "" {
 			count++
 		}
 	}
@@ -417,8 +423,23 @@ func (m *Manager) release(s *session) {
 	defer m.mu.Unlock()
 	s.active--
 	s.used = time.Now()
-	if s.active == 0 && m.sessions[sessionKey{s.caller.UID, s.project}] != s {
+	if s.active == 0 && m.sessions[s.key] != s {
 		go s.close() // renewed or closed meanwhile
+	}
+}
+
+// End ends the caller's session with the name: at once, or with its last command.
+func (m *Manager) End(uid uint32, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, s := range m.sessions {
+		if k.uid != uid || k.name != name || name == "" {
+			continue
+		}
+		delete(m.sessions, k)
+		if s.active == 0 {
+			go s.close()
+		}
 	}
 }
 

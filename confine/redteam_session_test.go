@@ -90,8 +90,8 @@ for c in [".cache", ".npm", ".m2", ".gradle", ".yarn"]:
 			t.Errorf("%+v", r)
 		}
 		b.m.mu.Lock()
-		s := b.m.sessions[sessionKey{b.caller.UID, b.project}]
-		delete(b.m.sessions, sessionKey{b.caller.UID, b.project})
+		s := b.m.sessions[sessionKey{b.caller.UID, b.project, ""}]
+		delete(b.m.sessions, sessionKey{b.caller.UID, b.project, ""})
 		b.m.mu.Unlock()
 		s.close()
 		if r := b.run(t, policy.Grant{}, "echo next"); r.out != "next\n" {
@@ -340,8 +340,8 @@ for p in PIDS:
 				_ = out
 			}
 			m.mu.Lock()
-			s := m.sessions[sessionKey{c.UID, b.project}]
-			delete(m.sessions, sessionKey{c.UID, b.project})
+			s := m.sessions[sessionKey{c.UID, b.project, ""}]
+			delete(m.sessions, sessionKey{c.UID, b.project, ""})
 			m.mu.Unlock()
 			if s != nil {
 				s.close()
@@ -372,8 +372,8 @@ func TestCachePlacesReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.m.mu.Lock()
-			s := b.m.sessions[sessionKey{b.caller.UID, b.project}]
-			delete(b.m.sessions, sessionKey{b.caller.UID, b.project})
+			s := b.m.sessions[sessionKey{b.caller.UID, b.project, ""}]
+			delete(b.m.sessions, sessionKey{b.caller.UID, b.project, ""})
 			b.m.mu.Unlock()
 			if s != nil {
 				s.close()
@@ -423,8 +423,8 @@ func TestOddProjectNames(t *testing.T) {
 				t.Errorf("%q: %v", name, err)
 			}
 			b.m.mu.Lock()
-			s := b.m.sessions[sessionKey{b.caller.UID, b.project}]
-			delete(b.m.sessions, sessionKey{b.caller.UID, b.project})
+			s := b.m.sessions[sessionKey{b.caller.UID, b.project, ""}]
+			delete(b.m.sessions, sessionKey{b.caller.UID, b.project, ""})
 			b.m.mu.Unlock()
 			s.close()
 		}

@@ -15,15 +15,19 @@ type Request struct {
 	Project string // absolute path, symlinks followed
 	// Root says which directory Project was when it was judged, if it is not
 	// the zero value: another one that is there now is refused.
-	Root    Identity
+	Root Identity
+	// Session names a session of the caller's in the project that lasts until
+	// Manager.End; "" is the one that is kept warm.
+	Session string
 	Dir     string // project-relative directory to start in; "." is the project
+	// Env is what the command's environment has besides, "NAME=value" each, in
+	// the place of what it would have.
+	Env     []string
 	Text    string // canonical text for bash
 	Grant   policy.Grant
 	Timeout time.Duration // wall time; SIGTERM to the tree when it is over, SIGKILL 2 s later
 	// Limits lower those of the manager; higher ones count for nothing.
 	Limits Limits
-	// Env are more variables of the environment, for a grant that names hosts.
-	Env []string
 	// OutputLimit is the most bytes that stdout and stderr together may carry
 	// before the run is ended with LimitOutput; 0 means DefaultOutputLimit.
 	OutputLimit int64

@@ -40,6 +40,7 @@ const ownProcesses = 3
 
 // A session is a keeper and what the daemon holds of it.
 type session struct {
+	key     sessionKey // where the manager has it
 	m       *Manager
 	caller  Caller
 	project string

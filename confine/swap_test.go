@@ -46,7 +46,7 @@ func TestProjectSwapped(t *testing.T) {
 				t.Error("a place beside the project was read")
 			}
 			b.m.mu.Lock()
-			key := sessionKey{b.caller.UID, inner.project}
+			key := sessionKey{b.caller.UID, inner.project, ""}
 			s := b.m.sessions[key]
 			delete(b.m.sessions, key)
 			b.m.mu.Unlock()

@@ -516,3 +516,16 @@ func environment(c Caller, v View) []string {
 	}
 	return env
 }
+
+// withEnv returns the environment with more, each in the place of the variable of
+// its name.
+func withEnv(env, more []string) []string {
+	if len(more) == 0 {
+		return env
+	}
+	named := func(e string) string { return e[:strings.IndexByte(e, '=')+1] }
+	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool {
+		return slices.ContainsFunc(more, func(m string) bool { return named(m) == named(e) })
+	})
+	return append(env, more...)
+}

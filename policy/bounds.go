@@ -191,5 +191,5 @@ func (l *limit) outside() *rule {
 }
 
 // readsOnly is the rule of a request that says that its command only reads.
-var readsOnly = &rule{ruleFile: ruleFile{ID: ruleReadsOnly, Narrow: &bounds{Write: &words{}},
+var readsOnly = &rule{ruleFile: ruleFile{ID: RuleReadsOnly, Narrow: &bounds{Write: &words{}},
 	Suggest: "ask again without saying that the command only reads"}}

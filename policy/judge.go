@@ -12,8 +12,8 @@ import (
 const (
 	ruleDefault = "default" // nothing speaks of the command
 	ruleUnread  = "unread"  // the text could not be judged to the end
-	// ruleReadsOnly is the request's own word that the command only reads.
-	ruleReadsOnly = "reads-only"
+	// RuleReadsOnly is the request's own word that the command only reads.
+	RuleReadsOnly = "reads-only"
 
 	// factAsk, before the name of a command, is what a fact asks about it.
 	factAsk = "fact:"

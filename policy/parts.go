@@ -128,7 +128,7 @@ var beyond = map[string]string{
 	"deny-privilege":       "no policy helps: commands can gain no privileges",
 	"deny-device-write":    "no policy helps: commands see no devices but /dev/null and its kind",
 	"deny-device-read":     "no policy helps: commands see no devices but /dev/null and its kind",
-	ruleReadsOnly:          readsOnly.Suggest,
+	RuleReadsOnly:          readsOnly.Suggest,
 	"deny-git-write":       "no policy helps: the sandbox holds those files read-only",
 }
 

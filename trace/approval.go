@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/pinfold/pinfold/api"
+import (
+	"time"
+
+	"github.com/pinfold/pinfold/api"
+)
 
 // The events of what people decide.
 const (
@@ -44,4 +48,38 @@ type Halt struct {
 func (l *Log) Halted(h Halt) error {
 	h.Event = EventHalt
 	return l.appendNew(h)
+}
+
+// The events of sessions.
+const (
+	EventSessionOpened = "session_opened"
+	EventSessionClosed = "session_closed"
+)
+
+// A Session is the record of a session that was opened or closed.
+type Session struct {
+	Event    string      `json:"event"` // set by SessionOpened and SessionClosed
+	Session  string      `json:"session"`
+	Caller   Caller      `json:"caller"`
+	Project  string      `json:"project"`
+	ReadOnly bool        `json:"read_only"`
+	Disabled []string    `json:"disabled,omitempty"`
+	Budget   *api.Budget `json:"budget,omitempty"`
+	Env      []string    `json:"env,omitempty"` // names alone
+	Expires  time.Time   `json:"expires"`
+	// Why and Spent are of one that was closed: closed, expired, idle or daemon.
+	Why   string     `json:"why,omitempty"`
+	Spent *api.Spent `json:"spent,omitempty"`
+}
+
+// SessionOpened records that a session was opened.
+func (l *Log) SessionOpened(s Session) error { return l.session(EventSessionOpened, s) }
+
+// SessionClosed records that a session was closed.
+func (l *Log) SessionClosed(s Session) error { return l.session(EventSessionClosed, s) }
+
+func (l *Log) session(event string, s Session) error {
+	s.Event = event
+	s.Project, s.Caller.Executable = clean(s.Project), clean(s.Caller.Executable)
+	return l.appendNew(s)
 }

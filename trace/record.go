@@ -40,7 +40,8 @@ type Args struct {
 type Decided struct {
 	Event            string       `json:"event"` // set by Decide
 	Run              string       `json:"run"`
-	Tool             string       `json:"tool"` // set by Decide
+	Session          string       `json:"session,omitempty"` // that the command is one of, when its caller named one
+	Tool             string       `json:"tool"`              // set by Decide
 	Args             Args         `json:"args"`
 	RiskLevel        string       `json:"risk_level"`
 	ApprovalRequired bool         `json:"approval_required"`
@@ -121,6 +122,7 @@ type Record struct {
 
 	Event            string         `json:"event"`
 	Run              string         `json:"run"`
+	Session          string         `json:"session"`
 	Tool             string         `json:"tool"`
 	Args             Args           `json:"args"`
 	RiskLevel        string         `json:"risk_level"`

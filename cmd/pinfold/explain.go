@@ -34,7 +34,11 @@ func explainCommand(args []string) int {
 		complain("%v", err)
 		return exitFailed
 	}
-	raw, answer, err := client.CheckJSON(context.Background(), api.CheckRequest{Project: w.project, Command: text, Cwd: w.cwd, ReadsOnly: w.readsOnly, Explain: true})
+	if err := w.find(context.Background(), client); err != nil {
+		complain("%v", err)
+		return exitFailed
+	}
+	raw, answer, err := client.CheckJSON(context.Background(), api.CheckRequest{Project: w.project, Session: w.session, Command: text, Cwd: w.cwd, ReadsOnly: w.readsOnly, Explain: true})
 	switch refused, isAnswer := errors.AsType[*api.Error](err); {
 	case *asJSON && len(raw) > 0:
 		fprint(os.Stdout, string(raw))

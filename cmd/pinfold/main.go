@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -46,6 +47,7 @@ const usage = `usage:
   pinfold sh -c 'git status'               be the shell of a program that starts one; also a script, or -s
   pinfold shim install DIR                 make sh, bash and zsh in DIR that are pinfold sh
   pinfold runs --help                      list, show, read, signal and feed runs, those in the background too
+  pinfold session --help                   open, show, list and close sessions: read-only, with a budget, …
   pinfold approvals --help                 list, show, allow and deny what waits for a yes
   pinfold halt, pinfold resume             end every run and let none start; let them start again
   pinfold doctor [flags]                   show every layer of the confinement
@@ -94,6 +96,8 @@ func pinfold(args []string) int {
 		return shim(args[1:])
 	case "runs":
 		return runsCommand(args[1:])
+	case "session":
+		return sessionCommand(args[1:])
 	case "approvals":
 		return approvalsCommand(args[1:])
 	case "halt", "resume":
@@ -178,14 +182,15 @@ func (s *seconds) Set(text string) error {
 
 // where is what a command is asked about in.
 type where struct {
-	socket, project, cwd string
-	readsOnly            bool
+	socket, project, session, cwd string
+	readsOnly                     bool
 }
 
 // flags adds the flags that say where.
 func (w *where) flags(name string) *flag.FlagSet {
 	flags := newFlags(name, " 'command' | word...", &w.socket)
 	flags.StringVar(&w.project, "project", "", "the project's `directory` (default the git top-level, else the current directory)")
+	flags.StringVar(&w.session, "session", "", "in the session with this `id`, and its project; see pinfold session")
 	flags.StringVar(&w.cwd, "cwd", "", "start in this `directory`, relative to the project (default the current one, when it lies inside)")
 	flags.BoolVar(&w.readsOnly, "reads-only", false, "the command only reads: deny it when it writes in the project, and grant it nothing there")
 	return flags
@@ -197,6 +202,12 @@ func (w *where) complete() error {
 	if err != nil {
 		return err
 	}
+	if w.session != "" {
+		if w.project != "" {
+			return errors.New("--project is the session's")
+		}
+		return nil // the daemon knows the project, see find
+	}
 	given := w.project != ""
 	if w.project, err = projectOf(w.project, dir); err != nil {
 		return err
@@ -205,6 +216,22 @@ func (w *where) complete() error {
 		w.cwd = relative(w.project, dir, given)
 	}
 	return nil
+}
+
+// find fills in what only the daemon knows: where a session's project is.
+func (w *where) find(ctx context.Context, client *api.Client) error {
+	if w.session == "" || w.cwd != "" {
+		return nil
+	}
+	dir, err := currentDir()
+	if err != nil {
+		return err
+	}
+	_, s, err := client.Session(ctx, w.session)
+	if err == nil {
+		w.cwd = relative(s.Project, dir, true)
+	}
+	return err
 }
 
 // command returns the shell text that the operands stand for.

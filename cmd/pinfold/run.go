@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 func run(args []string) int {
 	var w where
 	var timeout seconds
-	var asJSON, unattended, background, noStdin, keepStdin, plain bool
+	var asJSON, unattended, background, noWait, noStdin, keepStdin, plain bool
 	var req api.ExecRequest
 	flags := w.flags("run")
 	flags.Var(&timeout, "timeout", "end the command after this `time`, up to an hour (default 10s, or 2m for builds and tests)")
@@ -28,6 +29,7 @@ func run(args []string) int {
 	flags.BoolVar(&plain, "plain", false, "take control sequences, such as colours, out of the output")
 	flags.BoolVar(&unattended, "unattended", false, "nobody can approve: refuse at once what needs approval")
 	flags.BoolVar(&background, "background", false, "print the run's id as soon as it has started, and let it run on; see pinfold runs")
+	flags.BoolVar(&noWait, "no-wait", false, "when somebody has to approve, print the run's id and let it run in the background then")
 	flags.BoolVar(&req.TTY, "tty", false, "give the command a terminal, and pass this one's keys and size on")
 	flags.BoolVar(&req.MergeStderr, "merge", false, "give stderr in stdout, in the order in which both are written")
 	flags.BoolVar(&noStdin, "no-stdin", false, "give the command nothing to read (default: the own stdin, when it is a pipe or a file)")
@@ -49,11 +51,23 @@ func run(args []string) int {
 		complain("%v", err)
 		return exitFailed
 	}
+	if err := w.find(context.Background(), client); err != nil {
+		if refused, ok := errors.AsType[*api.Error](err); ok {
+			fprint(os.Stderr, "pinfold: "+explain(refused, text))
+		} else {
+			complain("%v", err)
+		}
+		return exitFailed
+	}
+	req.Session = w.session
 	req.Project, req.Command, req.Cwd, req.TimeoutMS, req.Unattended = w.project, text, w.cwd, timeout.d.Milliseconds(), unattended
 	req.ReadsOnly, req.Plain, req.Limits = w.readsOnly, plain, limits()
 	if background {
 		req.StdinStream = keepStdin
 		return runBackground(cancelOnSignal(), client, req, asJSON)
+	}
+	if noWait {
+		return runNoWait(cancelOnSignal(), client, req, asJSON)
 	}
 	in, err := takeInput(&req, noStdin, false)
 	if err == nil && asJSON && req.TTY {
@@ -104,6 +118,39 @@ func runBackground(ctx context.Context, client *api.Client, req api.ExecRequest,
 		fprint(os.Stdout, started.Run+"\n")
 	}
 	return exitOK
+}
+
+// runNoWait runs the command; when somebody has to approve it, it prints its id.
+func runNoWait(ctx context.Context, client *api.Client, req api.ExecRequest, asJSON bool) int {
+	wait := false
+	req.Wait = &wait
+	answer, result, err := client.ExecJSON(ctx, req)
+	var waiting api.WaitingAnswer
+	if err == nil && result == nil {
+		err = json.Unmarshal(answer, &waiting)
+	}
+	refused, isAnswer := errors.AsType[*api.Error](err)
+	switch {
+	case asJSON && len(answer) > 0:
+		fprint(os.Stdout, string(answer))
+	case isAnswer:
+		fprint(os.Stderr, "pinfold: "+explain(refused, req.Command))
+	case err != nil:
+		complain("%v", err)
+	case result != nil:
+		fprint(os.Stdout, result.Stdout)
+		fprint(os.Stderr, result.Stderr+remarks(&result.Outcome))
+	default:
+		fprint(os.Stderr, waitsFor(waiting.Approval))
+		fprint(os.Stdout, waiting.Run+"\n")
+	}
+	if result == nil {
+		if err == nil {
+			return exitOK
+		}
+		return status(ctx, nil, err)
+	}
+	return status(ctx, &result.Outcome, err)
 }
 
 // A signalError is the signal that canceled a run.
@@ -206,7 +253,7 @@ func status(ctx context.Context, outcome *api.Outcome, err error) int {
 	}
 	if refused, ok := errors.AsType[*api.Error](err); ok {
 		switch refused.Code {
-		case api.PermissionDenied, api.ApprovalRequired, api.ApprovalDenied, api.ApprovalTimeout, api.ApprovalStale, api.ParseError:
+		case api.PermissionDenied, api.ApprovalRequired, api.ApprovalDenied, api.ApprovalTimeout, api.ApprovalStale, api.ParseError, api.ToolNotAllowed, api.BudgetExhausted:
 			return exitRefused
 		case api.Timeout:
 			return exitTimeout

@@ -256,12 +256,13 @@ func (a *approvals) happen(p *approval, what act) {
 	}
 }
 
-// withdrawAll withdraws every one that waits or is not used: nothing starts.
-func (a *approvals) withdrawAll() {
+// withdraw withdraws those that which names and that wait or are not used: nothing
+// starts by them.
+func (a *approvals) withdraw(which func(*api.Approval) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.all {
-		if becomes[p.State][actWithdraw] != "" {
+		if which(&p.Approval) && becomes[p.State][actWithdraw] != "" {
 			_ = a.become(p, actWithdraw)
 		}
 	}

@@ -69,10 +69,12 @@ func TestApprovalDecided(t *testing.T) {
 		decide func(*approvals, *approval, context.CancelFunc)
 		want   api.Code
 	}{
-		"yes":      {func(a *approvals, p *approval, _ context.CancelFunc) { _, _ = a.decide(p.ID, bob, anybody, yes) }, ""},
-		"no":       {func(a *approvals, p *approval, _ context.CancelFunc) { _, _ = a.decide(p.ID, bob, anybody, no) }, api.ApprovalDenied},
-		"gone":     {func(_ *approvals, _ *approval, cancel context.CancelFunc) { cancel() }, api.Interrupted},
-		"halted":   {func(a *approvals, _ *approval, _ context.CancelFunc) { a.withdrawAll() }, api.Interrupted},
+		"yes":  {func(a *approvals, p *approval, _ context.CancelFunc) { _, _ = a.decide(p.ID, bob, anybody, yes) }, ""},
+		"no":   {func(a *approvals, p *approval, _ context.CancelFunc) { _, _ = a.decide(p.ID, bob, anybody, no) }, api.ApprovalDenied},
+		"gone": {func(_ *approvals, _ *approval, cancel context.CancelFunc) { cancel() }, api.Interrupted},
+		"halted": {func(a *approvals, _ *approval, _ context.CancelFunc) {
+			a.withdraw(func(*api.Approval) bool { return true })
+		}, api.Interrupted},
 		"too late": {func(a *approvals, p *approval, _ context.CancelFunc) { a.happen(p, actExpire) }, api.ApprovalTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {

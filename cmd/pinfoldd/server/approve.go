@@ -23,15 +23,15 @@ import (
 
 // approve has somebody approve the command, and decides on it again when he has:
 // what runs is what he saw, or nothing. The verdict that it returns has the
-// approval, or the error that keeps the command from running; events, if not
-// nil, gets to know what is waited for.
-func (s *Server) approve(ctx context.Context, run, stdin string, q question, sl *slot, p *peer, v verdict, events *stream) verdict {
+// approval, or the error that keeps the command from running.
+func (s *Server) approve(ctx context.Context, o *order, v verdict) verdict {
 	refused := func(v verdict, e *api.Error) verdict {
 		v.err = e
 		return v
 	}
+	q, p := o.question(), o.peer
 	q.explain = true
-	if v = s.judge(ctx, q, sl); v.err != nil || !v.asks() {
+	if v = s.judge(ctx, q, o.slot); v.err != nil || !v.asks() {
 		return v
 	}
 	bound, err := binding(&v)
@@ -42,16 +42,16 @@ func (s *Server) approve(ctx context.Context, run, stdin string, q question, sl 
 	// has decided and it is gone.
 	side, _ := ancestry(p.pid) // without it nobody is apart from it
 	a, failed := s.approvals.ask(api.Approval{
-		ID: run, Run: run, Stdin: stdin, Project: v.project, Cwd: v.dir, Binding: bound,
+		ID: o.id, Run: o.id, Stdin: shownStdin(o.req), Project: v.project, Cwd: v.dir, Binding: bound,
+		Session: o.session.name(), Env: cleanAll(o.session.variables()),
 		Caller:   api.ApprovalCaller{UID: p.uid, GID: p.gid, User: q.caller.Name, PID: p.pid, Executable: p.executable},
 		Decision: wireDecision(&v.decision, v.policy), Grant: wireGrant(&v.decision.Grant), Explanation: wireExplanation(v.explanation),
 	}, asking(side))
 	if failed != nil {
 		return refused(v, failed)
 	}
-	if events != nil {
-		shown := s.approvals.show(a)
-		events.event(api.ApprovalEvent{Event: api.EventApproval, Approval: shown})
+	if o.asked != nil {
+		o.asked(s.approvals.show(a))
 	}
 	if failed = s.approvals.await(ctx, a); failed != nil {
 		return refused(v, failed)
@@ -63,9 +63,9 @@ func (s *Server) approve(ctx context.Context, run, stdin string, q question, sl 
 		s.approvals.happen(a, actWithdraw)
 		return refused(v, &api.Error{Code: api.Interrupted, Message: "the request was canceled", Retryable: true})
 	}
-	again := s.judge(ctx, q, sl)
+	again := s.judge(ctx, q, o.slot)
 	if again.err == nil && again.decision.Verdict == policy.Deny {
-		again.err = refusal(&again.decision)
+		again.err = o.session.refusal(&again.decision)
 	}
 	if again.err == nil {
 		bound, err = binding(&again)

@@ -172,7 +172,7 @@ func (s *Server) halt(w http.ResponseWriter, _ *http.Request, p *peer) *failure 
 	// First it is so, then it is recorded: a full trace must not keep anybody
 	// from stopping everything.
 	if s.halted.set(true) {
-		s.approvals.withdrawAll()
+		s.approvals.withdraw(func(*api.Approval) bool { return true })
 		s.recordHalt(true, p)
 	}
 	return s.health(w, nil, p)

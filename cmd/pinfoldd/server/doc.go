@@ -22,6 +22,11 @@
 //     but .pinfold.toml, a plain file of at most 64 KiB, which can only tighten.
 //   - A caller that goes away ends its run. A caller that does not read delays
 //     neither the end of its run nor its record by more than 10 s.
+//   - Sessions, runs and approvals are looked up with their owner: another's
+//     answers as none does.
+//   - A session only takes away. That it is read-only is looked at twice: what is
+//     known to write is refused when it is judged, and its commands are granted
+//     nothing for writing whatever was decided.
 //   - What is kept of a run in memory is bounded: 8 bytes for each character of
 //     the JSON answer's limit, or 1 MiB of events.
 package server

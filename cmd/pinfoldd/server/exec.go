@@ -28,13 +28,18 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request, p *peer) *failure
 	if invalid != nil {
 		return refuse(invalid)
 	}
+	session, f := s.sessions.take(p.uid, req.Session)
+	if f != nil {
+		return f
+	}
+	defer session.drop()
 	sl, f := s.enter(r.Context(), p.uid)
 	if f != nil {
 		return f
 	}
 	defer sl.drop()
 	v := s.judge(r.Context(), question{caller: s.users.caller(p), project: req.Project, command: req.Command, cwd: req.Cwd,
-		explain: req.Explain, readsOnly: req.ReadsOnly}, sl)
+		explain: req.Explain, readsOnly: req.ReadsOnly, session: session}, sl)
 	if v.err != nil {
 		return refuse(v.err)
 	}
@@ -56,36 +61,38 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 	}
 	ctx, cancel, ok := s.halted.begin(r.Context())
 	if !ok {
-		return refuse(&api.Error{Code: api.Halted, Message: "an administrator has stopped everything", Retryable: true,
-			RecommendedAction: "wait until it is resumed"})
+		return haltedNow()
 	}
 	defer cancel()
+	session, f := s.sessions.take(p.uid, req.Session)
+	if f != nil {
+		return f
+	}
+	defer session.drop()
+	ctx, leave := session.within(ctx)
+	defer leave()
 	sl, f := s.enter(r.Context(), p.uid)
 	if f != nil {
 		return f
 	}
 	defer sl.drop()
-	caller := s.users.caller(p)
-	q := question{caller: caller, project: req.Project, command: req.Command, cwd: req.Cwd, readsOnly: req.ReadsOnly, how: howOf(&req)}
-	v := s.judge(ctx, q, sl)
-	if v.err != nil && !v.isRefusal() {
-		return refuse(v.err)
+	o := &order{req: &req, id: newRun(), peer: p, caller: s.users.caller(p), session: session, slot: sl}
+	v, share, f := s.consider(ctx, o)
+	if f != nil {
+		return f
 	}
-	id := newRun()
 	var events *stream
 	if v.asks() && !req.Unattended {
+		if req.Wait != nil {
+			return s.ask(w, o, v, share)
+		}
 		if accepts(r, api.NDJSON) {
 			events = newStream(w, s.writeTime)
 			defer events.close()
-		}
-		v = s.approve(ctx, id, shownStdin(&req), q, sl, p, v, events)
-	} else if v.err == nil && !v.decision.Grant.ReadOnly() {
-		if v.leave, _ = s.gates.shared(ctx, v.project); v.leave == nil {
-			return refuse(&api.Error{Code: api.Interrupted, Message: "the request was canceled", Retryable: true})
+			o.asked = func(a *api.Approval) { events.event(api.ApprovalEvent{Event: api.EventApproval, Approval: a}) }
 		}
 	}
-	defer v.release()
-	j, f := s.record(&req, id, p, v)
+	j, f := s.admit(ctx, o, v, share)
 	if f != nil {
 		if events != nil {
 			events.event(refusedEvent(f))
@@ -93,10 +100,10 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 		}
 		return f
 	}
-	j.ctx, j.caller, j.plain, j.req = ctx, caller, req.Plain, &req
-	j.entry = j.newRunning(p.uid)
+	defer j.verdict.release()
+	j.entry = s.newRunning(o, v.project)
 	if req.Background {
-		return j.background(w, sl)
+		return j.background(w, o)
 	}
 	if accepts(r, api.NDJSON) {
 		if events == nil {
@@ -109,10 +116,68 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure 
 	return j.collect(w, req.OutputLimit)
 }
 
+// An order is one command that a caller asks for, on its way to being a job.
+type order struct {
+	req     *api.ExecRequest
+	id      string // of the run
+	peer    *peer
+	caller  confine.Caller
+	session *session // nil when none was named
+	slot    *slot
+	asked   func(*api.Approval) // if not nil, hears of an approval that is waited for
+}
+
+func (o *order) question() question {
+	return question{caller: o.caller, project: o.req.Project, command: o.req.Command, cwd: o.req.Cwd, readsOnly: o.req.ReadsOnly, session: o.session,
+		how: howOf(o.req) + o.session.how()}
+}
+
+// consider judges the command, and takes its share of the session's budget unless
+// it is refused. The failure is of one that is not even recorded.
+func (s *Server) consider(ctx context.Context, o *order) (verdict, *allowance, *failure) {
+	v := s.judge(ctx, o.question(), o.slot)
+	if v.err != nil && !v.isRefusal() {
+		return v, nil, refuse(v.err)
+	}
+	var share *allowance
+	if v.err == nil && v.decision.Verdict != policy.Deny {
+		share, v.err = o.session.allow()
+	}
+	return v, share, nil
+}
+
+// admit has the command approved when it has to be, waits for its turn in the
+// project, and puts the decision on the trace. The job's verdict has to be
+// released.
+func (s *Server) admit(ctx context.Context, o *order, v verdict, share *allowance) (*job, *failure) {
+	refused := func(v verdict, f *failure) (*job, *failure) {
+		v.release()
+		share.end(confine.Usage{})
+		return nil, f
+	}
+	if v.asks() && !o.req.Unattended {
+		v = s.approve(ctx, o, v)
+	} else if v.err == nil && !v.decision.Grant.ReadOnly() {
+		if v.leave, _ = s.gates.shared(ctx, v.project); v.leave == nil {
+			return refused(v, refuse(&api.Error{Code: api.Interrupted, Message: "the request was canceled", Retryable: true}))
+		}
+	}
+	j, f := s.record(o.req, o.id, o.peer, v)
+	if f != nil {
+		return refused(v, f)
+	}
+	j.ctx, j.caller, j.plain, j.req, j.share = ctx, o.caller, o.req.Plain, o.req, share
+	return j, nil
+}
+
+func haltedNow() *failure {
+	return refuse(&api.Error{Code: api.Halted, Message: "an administrator has stopped everything", Retryable: true,
+		RecommendedAction: "wait until it is resumed"})
+}
+
 // refusedEvent is the end of events whose command was not started.
 func refusedEvent(f *failure) api.FinishedEvent {
-	unchanged := false
-	return api.FinishedEvent{Event: api.EventFinished, Outcome: api.Outcome{Error: f.err, StateChanged: &unchanged, Provenance: api.Provenance{Source: api.CommandOutput}, Run: f.run, Decision: f.decision}}
+	return api.FinishedEvent{Event: api.EventFinished, Outcome: *notRun(f)}
 }
 
 // accepts reports whether the request asks for the media type by name.
@@ -147,6 +212,7 @@ type job struct {
 	decision *api.Decision
 	grant    *api.Grant
 	run      *trace.Run
+	share    *allowance // of the session's budget
 	req      *api.ExecRequest
 	entry    *running
 }
@@ -155,7 +221,8 @@ type job struct {
 // run, and else the refusal.
 func (s *Server) record(req *api.ExecRequest, id string, p *peer, v verdict) (*job, *failure) {
 	d := &v.decision
-	j := &job{server: s, verdict: v, id: id, timeout: d.Timeout, grant: wireGrant(&d.Grant)}
+	grant := v.session.bound(d.Grant)
+	j := &job{server: s, verdict: v, id: id, timeout: d.Timeout, grant: wireGrant(&grant)}
 	if req.Background {
 		j.timeout = api.MaxTimeout
 	}
@@ -168,7 +235,7 @@ func (s *Server) record(req *api.ExecRequest, id string, p *peer, v verdict) (*j
 		j.decision = wireDecision(d, v.policy)
 	case refused == nil:
 		j.decision = wireDecision(d, v.policy)
-		refused = refusal(d)
+		refused = v.session.refusal(d)
 	default:
 		// Nothing was judged, so that nothing is granted: the zero decision.
 		j.decision = &api.Decision{Verdict: policy.Deny.String(), Risk: policy.High.String(), Rules: []string{}, Reasons: []api.Reason{}, Policy: v.policy}
@@ -194,6 +261,7 @@ func (s *Server) record(req *api.ExecRequest, id string, p *peer, v verdict) (*j
 func (j *job) decided(command string, p *peer, refused *api.Error) trace.Decided {
 	d := trace.Decided{
 		Run:            j.id,
+		Session:        j.verdict.session.name(),
 		Args:           trace.Args{Command: command},
 		RiskLevel:      j.decision.Risk,
 		Approved:       refused == nil,
@@ -266,7 +334,8 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), gone f
 	}()
 	r := confine.Request{
 		Caller: j.caller, Project: j.verdict.project, Root: j.verdict.root, Dir: j.verdict.dir, Text: j.verdict.decision.Text,
-		Grant: j.verdict.decision.Grant, Timeout: j.timeout,
+		Grant: j.verdict.session.bound(j.verdict.decision.Grant), Timeout: j.timeout,
+		Session: j.verdict.session.name(), Env: j.verdict.session.variables(),
 		Merge: j.req.MergeStderr, Limits: wantedLimits(j.req.Limits), Signals: j.entry.signals, Gone: gone,
 	}
 	if j.entry.in != nil {
@@ -281,7 +350,7 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), gone f
 			r.TTY.Rows = uint16(j.req.Rows)
 		}
 	}
-	if j.req.Background {
+	if j.entry.ring != nil {
 		r.OutputLimit = confine.NoOutputLimit // the ring forgets
 	}
 	streams := redactStreams(&r, stdout, stderr, j.plain, started != nil)
@@ -292,11 +361,19 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), gone f
 			started(wire)
 		}
 	}
-	out, err := j.server.Confiner.Run(j.ctx, r)
+	var out confine.Outcome
+	var err error
+	if failed = j.share.start(&r); failed == nil {
+		j.timeout = r.Timeout
+		out, err = j.server.Confiner.Run(j.ctx, r)
+	}
 	redactions := streams.close()
 	var final trace.Finished
 	if err != nil {
 		failed = j.server.notStarted(err)
+	}
+	j.share.end(out.Usage)
+	if failed != nil {
 		final.ErrorType, final.Detail = errorType(failed), failed.Message
 	} else {
 		outcome = j.outcome(&out)
@@ -334,7 +411,8 @@ func (j *job) outcome(out *confine.Outcome) *api.Outcome {
 	}
 	o.Success = o.Error == nil
 	if o.Error != nil {
-		changed := !j.verdict.decision.Grant.ReadOnly()
+		grant := j.verdict.session.bound(j.verdict.decision.Grant)
+		changed := !grant.ReadOnly()
 		o.StateChanged = &changed
 	}
 	if out.Signal != "" {
@@ -371,6 +449,22 @@ func firstOf(a, b string) string {
 
 // collect runs the job and answers with one JSON object.
 func (j *job) collect(w http.ResponseWriter, outputLimit *int) *failure {
+	if j.req.StdinStream { // who writes it has to know the run
+		w.Header().Set(api.HeaderRun, j.id)
+		w.Header().Set("Content-Type", api.JSON)
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+	}
+	result, f := j.finish(outputLimit)
+	if f != nil {
+		return f
+	}
+	j.server.answer(w, http.StatusOK, result)
+	return nil
+}
+
+// finish runs the job and returns what came of it.
+func (j *job) finish(outputLimit *int) (*api.Result, *failure) {
 	limit := api.DefaultOutputLimit
 	if outputLimit != nil {
 		limit = *outputLimit
@@ -378,12 +472,6 @@ func (j *job) collect(w http.ResponseWriter, outputLimit *int) *failure {
 	stdout, stderr := newExcerpt(limit), newExcerpt(limit)
 	var result api.Result
 	var encoding api.Encoding
-	if j.req.StdinStream { // who writes it has to know the run
-		w.Header().Set(api.HeaderRun, j.id)
-		w.Header().Set("Content-Type", api.JSON)
-		w.WriteHeader(http.StatusOK)
-		_ = http.NewResponseController(w).Flush()
-	}
 	outcome, failed := j.start(stdout, stderr, nil, nil, func() (trace.Output, api.Truncated) {
 		var cut api.Truncated
 		result.Stdout, encoding.Stdout, cut.Stdout = stdout.result()
@@ -391,14 +479,13 @@ func (j *job) collect(w http.ResponseWriter, outputLimit *int) *failure {
 		return trace.Output{StdoutBytes: stdout.size, StderrBytes: stderr.size}, cut
 	})
 	if failed != nil {
-		return &failure{err: failed, run: j.id, decision: j.decision}
+		return nil, &failure{err: failed, run: j.id, decision: j.decision}
 	}
 	result.Outcome = *outcome
 	if encoding != (api.Encoding{}) {
 		result.Encoding = &encoding
 	}
-	j.server.answer(w, http.StatusOK, &result)
-	return nil
+	return &result, nil
 }
 
 // stream runs the job and answers with events.

@@ -17,7 +17,8 @@ type question struct {
 	caller                confine.Caller
 	project, command, cwd string
 	explain, readsOnly    bool
-	how                   string // what the run is given besides its text, see howOf
+	session               *session // whose project it is then
+	how                   string   // what the run is given besides its text, see howOf
 }
 
 // A verdict is what came of a question. Where err is not nil, what comes after
@@ -25,6 +26,7 @@ type question struct {
 type verdict struct {
 	project            string // symlinks followed
 	root               confine.Identity
+	session            *session // of the question
 	policy             string   // hash of the policy that decided
 	site, rules        Decider  // the site's policy, and the one that decided
 	readable, writable []string // outside the project
@@ -54,7 +56,7 @@ func (v *verdict) isRefusal() bool {
 		return false
 	}
 	switch v.err.Code {
-	case api.ParseError, api.PermissionDenied, api.ApprovalDenied, api.ApprovalTimeout, api.ApprovalStale:
+	case api.ParseError, api.PermissionDenied, api.BudgetExhausted, api.ApprovalDenied, api.ApprovalTimeout, api.ApprovalStale:
 		return true
 	}
 	return false
@@ -90,7 +92,11 @@ func (s *Server) judge(ctx context.Context, q question, sl *slot) verdict {
 
 // judgeNow finds the project, parses and decides.
 func (s *Server) judgeNow(ctx context.Context, q question) (v verdict) {
-	v.how = q.how
+	v.how, v.session = q.how, q.session
+	if q.session.open() {
+		q.project = q.session.project
+		q.readsOnly = q.readsOnly || q.session.readOnly
+	}
 	internal := func(what string, err error) verdict {
 		return verdict{err: &api.Error{Code: api.Internal, Message: fmt.Sprintf("%s: %v", what, err)}}
 	}
@@ -127,6 +133,10 @@ func (s *Server) decide(v *verdict, q question, view confine.View, git *lookahea
 	v.policy = v.site.Hash()
 	rules, wrong := s.policies.of(v.site, v.project, q.caller.UID)
 	if wrong != nil {
+		v.err = wrong
+		return
+	}
+	if rules, wrong = q.session.narrowed(rules); wrong != nil {
 		v.err = wrong
 		return
 	}

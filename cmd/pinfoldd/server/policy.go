@@ -40,6 +40,7 @@ type Decider interface {
 	Rules(sources ...policy.Source) []policy.Rule
 	Summary() string
 	Tighten(project policy.Source) (*policy.Policy, error)
+	Disable(names []string) (*policy.Policy, error)
 	Readable() []string
 	Writable() []string
 	Hash() string

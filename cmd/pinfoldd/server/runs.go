@@ -35,10 +35,11 @@ type running struct {
 	resize  chan confine.Window
 	ended   chan struct{}
 
-	mu      sync.Mutex
-	receipt *api.Receipt
-	result  *api.Outcome
-	at      time.Time // of the end
+	mu       sync.Mutex
+	withdraw context.CancelFunc // while it waits for somebody's yes
+	receipt  *api.Receipt
+	result   *api.Outcome
+	at       time.Time // of the end
 }
 
 // A registry finds runs by their owner and id.
@@ -76,6 +77,13 @@ func (g *registry) end(r *running, result *api.Outcome) {
 		return
 	}
 	g.forget(r.owner)
+}
+
+// drop forgets a run that was never started.
+func (g *registry) drop(r *running) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.runs, r.info.Run)
 }
 
 // forget drops the runs of a caller that ended too long ago, or are too many.
@@ -135,17 +143,20 @@ func (r *running) now() api.RunInfo {
 	defer r.mu.Unlock()
 	out := r.info
 	out.State, out.Receipt, out.Result, out.Stdin = api.RunRunning, r.receipt, r.result, r.in.open()
+	if r.withdraw != nil {
+		out.State = api.RunWaiting
+	}
 	if r.result != nil {
 		out.State, out.Receipt = api.RunEnded, nil
 	}
 	return out
 }
 
-// newRunning makes the job known.
-func (j *job) newRunning(owner uint32) *running {
-	req := j.req
-	r := &running{owner: owner, ended: make(chan struct{}), signals: make(chan syscall.Signal, 8), info: api.RunInfo{
-		Run: j.id, Background: req.Background, TTY: req.TTY, Project: j.verdict.project, Command: clean(req.Command),
+// newRunning makes the order's run known.
+func (s *Server) newRunning(o *order, project string) *running {
+	req := o.req
+	r := &running{owner: o.peer.uid, ended: make(chan struct{}), signals: make(chan syscall.Signal, 8), info: api.RunInfo{
+		Run: o.id, Background: req.Background || req.Wait != nil, TTY: req.TTY, Project: project, Session: o.session.name(), Command: clean(req.Command),
 		StartedAt: time.Now().UTC().Format(time.RFC3339Nano)}}
 	if data := req.Input(); len(data) > 0 || req.StdinStream || req.TTY {
 		r.in = newFeed(data, !req.StdinStream)
@@ -153,11 +164,31 @@ func (j *job) newRunning(owner uint32) *running {
 	if req.TTY {
 		r.resize = make(chan confine.Window, 1)
 	}
-	if req.Background {
+	if r.info.Background {
 		r.ring = newRing()
 	}
-	j.server.registry.add(r)
+	s.registry.add(r)
 	return r
+}
+
+// waits says that the run waits for somebody's yes, until withdraw is called; nil
+// that it waits no more.
+func (r *running) waits(withdraw context.CancelFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.withdraw = withdraw
+}
+
+// end withdraws the run when it waits for somebody's yes, and reports whether it
+// does.
+func (r *running) end() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.withdraw == nil || r.result != nil {
+		return false
+	}
+	r.withdraw()
+	return true
 }
 
 // begun says that the shell starts.
@@ -171,33 +202,85 @@ func (r *running) begun(receipt *api.Receipt) {
 // the request, in the caller's slot, until it ends, everything is halted, or the
 // daemon ends. It is not alone in the project even when it was approved: nothing
 // could run beside it for as long as it does.
-func (j *job) background(w http.ResponseWriter, sl *slot) *failure {
+func (j *job) background(w http.ResponseWriter, o *order) *failure {
 	s := j.server
-	ctx, cancel, ok := s.halted.begin(s.base)
-	if !ok {
-		ctx, cancel = context.WithCancel(s.base)
-		cancel()
-	}
-	j.ctx = ctx
 	begun := make(chan *api.Error, 1)
-	sl.hold()
-	s.active.Add(1)
-	s.registry.live.Add(1)
-	go func() {
-		defer func() {
-			cancel()
-			sl.drop()
-			s.last.Store(time.Now().UnixNano())
-			s.active.Add(-1)
-			s.registry.live.Done()
-		}()
+	s.apart(o, func(ctx context.Context) {
+		j.ctx = ctx
 		j.inBackground(begun)
-	}()
+	})
 	if failed := <-begun; failed != nil {
 		return &failure{err: failed, run: j.id, decision: j.decision}
 	}
 	s.answer(w, http.StatusOK, &api.BackgroundAnswer{Success: true, RunInfo: j.entry.now(), Decision: j.decision, Grant: j.grant})
 	return nil
+}
+
+// apart calls f in a goroutine that goes on without the request, in the caller's
+// slot and in its session. The context ends when the session or the daemon does,
+// or everything is halted.
+func (s *Server) apart(o *order, f func(ctx context.Context)) {
+	ctx, cancel, ok := s.halted.begin(s.base)
+	if !ok {
+		ctx, cancel = context.WithCancel(s.base)
+		cancel()
+	}
+	ctx, leave := o.session.within(ctx)
+	if !o.session.hold() {
+		leave() // it was closed meanwhile
+	}
+	o.slot.hold()
+	s.active.Add(1)
+	s.registry.live.Add(1)
+	go func() {
+		defer func() {
+			leave()
+			cancel()
+			o.slot.drop()
+			o.session.drop()
+			s.last.Store(time.Now().UnixNano())
+			s.active.Add(-1)
+			s.registry.live.Done()
+		}()
+		f(ctx)
+	}()
+}
+
+// ask has a command approved without its client, and answers when that is asked.
+// Then it runs in the background.
+func (s *Server) ask(w http.ResponseWriter, o *order, v verdict, share *allowance) *failure {
+	entry := s.newRunning(o, v.project)
+	asked, failed := make(chan *api.Approval, 1), make(chan *failure, 1)
+	o.asked = func(a *api.Approval) { asked <- a }
+	s.apart(o, func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		entry.waits(cancel)
+		j, f := s.admit(ctx, o, v, share)
+		if f != nil {
+			failed <- f
+			s.registry.end(entry, notRun(f))
+			return
+		}
+		defer j.verdict.release()
+		j.entry, j.ctx = entry, ctx
+		entry.waits(nil)
+		j.inBackground(make(chan *api.Error, 1))
+	})
+	select {
+	case a := <-asked:
+		s.answer(w, http.StatusOK, &api.WaitingAnswer{Success: true, RunInfo: entry.now(), Approval: a})
+		return nil
+	case f := <-failed:
+		s.registry.drop(entry)
+		return f
+	}
+}
+
+// notRun is the outcome of a run that was not started.
+func notRun(f *failure) *api.Outcome {
+	unchanged := false
+	return &api.Outcome{Error: f.err, StateChanged: &unchanged, Provenance: api.Provenance{Source: api.CommandOutput}, Run: f.run, Decision: f.decision}
 }
 
 // inBackground runs the job to its end. begun hears once that it has started, or
@@ -323,6 +406,10 @@ func (s *Server) signalRun(w http.ResponseWriter, r *http.Request, run *running)
 	}
 	if run.isEnded() {
 		return hasEnded()
+	}
+	if req.Signal != "SIGCONT" && req.Signal != "SIGTSTP" && run.end() {
+		s.answer(w, http.StatusOK, &api.DoneAnswer{Success: true})
+		return nil
 	}
 	select {
 	case run.signals <- unix.SignalNum(req.Signal):

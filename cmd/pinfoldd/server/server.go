@@ -47,6 +47,7 @@ type Confiner interface {
 	Layers(ctx context.Context, c confine.Caller, project string) []confine.Layer
 	View(c confine.Caller, project string) (confine.View, error)
 	Sessions() int
+	End(uid uint32, session string)
 }
 
 // Config is what a server is made of.
@@ -93,6 +94,7 @@ type Server struct {
 	layers   layerCache
 	policies policies
 
+	sessions  sessions
 	approvals *approvals
 	gates     gates
 	halted    halted
@@ -105,7 +107,7 @@ type Server struct {
 	queued map[uint32]int64         // by uid, requests that wait for a slot
 	freed  map[uint32]chan struct{} // by uid: closed when a slot is free; only while somebody waits
 
-	writeTime, judgeTime time.Duration // the constants, but in tests
+	writeTime, judgeTime, sessionIdle time.Duration // the constants, but in tests
 
 	active atomic.Int64 // requests being served
 	last   atomic.Int64 // when the last one ended, in Unix nanoseconds
@@ -115,7 +117,7 @@ type Server struct {
 func New(c Config) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.Caps = cmp.Or(c.Caps, DefaultCaps)
-	s := &Server{Config: c, base: ctx, cancel: cancel, runs: map[uint32]int64{}, writeTime: writeTime, judgeTime: judgeTime, queued: map[uint32]int64{},
+	s := &Server{Config: c, base: ctx, cancel: cancel, runs: map[uint32]int64{}, writeTime: writeTime, judgeTime: judgeTime, sessionIdle: sessionIdle, queued: map[uint32]int64{},
 		freed: map[uint32]chan struct{}{}}
 	s.SetPolicy(c.Policy)
 	s.users.known = map[uint32]account{}
@@ -165,7 +167,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.http.RegisterOnShutdown(s.cancel) // which is called when nothing is accepted any more
 	err := errors.Join(s.http.Shutdown(ctx), s.control.Shutdown(ctx))
 	ended := make(chan struct{})
-	go func() { s.registry.live.Wait(); close(ended) }()
+	go func() { s.closeAll(); s.registry.live.Wait(); close(ended) }()
 	select {
 	case <-ended:
 	case <-ctx.Done():
@@ -209,6 +211,7 @@ type failure struct {
 var routes = map[string]map[string]handler{
 	"/v1/exec":               {http.MethodPost: (*Server).exec},
 	"/v1/check":              {http.MethodPost: (*Server).check},
+	"/v1/sessions":           {http.MethodGet: (*Server).listSessions, http.MethodPost: (*Server).openSession},
 	"/v1/runs":               {http.MethodGet: (*Server).listRuns},
 	"/v1/status":             {http.MethodGet: (*Server).status},
 	"/v1/trace":              {http.MethodGet: (*Server).readTrace},
@@ -256,6 +259,9 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *failure {
 	}
 	if strings.HasPrefix(r.URL.Path, runPath) {
 		return s.aboutRun(w, r, p)
+	}
+	if strings.HasPrefix(r.URL.Path, sessionPath) {
+		return s.aboutSession(w, r, p)
 	}
 	return s.dispatch(routes[r.URL.Path], w, r, p)
 }

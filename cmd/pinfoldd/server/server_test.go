@@ -40,7 +40,14 @@ type fakeConfiner struct {
 	mu     sync.Mutex
 	run    func(ctx context.Context, r confine.Request) (confine.Outcome, error)
 	ran    []confine.Request
+	ended  []string // sessions
 	probes int
+}
+
+func (f *fakeConfiner) End(_ uint32, session string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = append(f.ended, session)
 }
 
 func (f *fakeConfiner) Run(ctx context.Context, r confine.Request) (confine.Outcome, error) {
