@@ -6,6 +6,9 @@
 #   make build    bin/pinfoldd, bin/pinfold and bin/pinfold-mcp
 #   make install  into $(DESTDIR)$(PREFIX)/bin
 #   make deb rpm  dist/pinfold_VERSION_amd64.deb and dist/pinfold-VERSION.amd64.rpm; ARCH=arm64 for the other
+#   make test-vm  the suite in virtual machines: old and new kernels, real systemd; writes testdata/vm/RESULTS.md
+#   make test-vm-one  one kernel, the least of it; KERNEL=6.1 for another
+#   make test-vagrant  the Vagrantfile, with a box that is built here
 #   make bench    figures, side by side with plain spawning
 #   make friction how often agents' commands would be asked about or denied
 #   make fuzz     each fuzz test for FUZZTIME
@@ -30,7 +33,7 @@ BUILD   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)-$(shell cat $(S
 LDFLAGS = -s -w -X main.version=$(VERSION) -X main.build=$(BUILD)
 
 .DELETE_ON_ERROR:
-.PHONY: all build demo test test-long check unit unit-as-user install deb rpm bench friction fuzz clean deps
+.PHONY: all build demo test test-long check unit unit-as-user test-vm test-vm-one test-vagrant install deb rpm bench friction fuzz clean deps
 
 all: build
 
@@ -61,6 +64,7 @@ check:
 	done
 	$(GO) vet ./...
 	$(GO) vet -tags mcp ./cmd/pinfold
+	$(GO) vet ./testdata/vm/...
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) run $(STATICCHECK) -tags mcp ./cmd/pinfold
 
@@ -90,6 +94,17 @@ test-long: build
 	PINFOLD_BIN='$(CURDIR)/bin' PINFOLD_SNIPPETS=all $(GO) test -count=1 -timeout 30m -run TestSnippets ./cmd/pinfold
 	PINFOLD_FUZZ=5m $(GO) test -count=1 -timeout 30m -run TestKeeperFuzz -v ./confine
 	@if command -v aarch64-linux-gnu-gcc >/dev/null; then bash .ci/cross bin/arm64; else echo "not built for arm64: no aarch64-linux-gnu-gcc"; fi
+
+# Virtual machines, by emulation: see testdata/vm/README.md.
+KERNEL ?= 7.3
+test-vm test-vm-one test-vagrant: deps
+	@sh testdata/vm/deps $@
+	@$(MAKE) --no-print-directory deb
+	@case $@ in \
+	test-vm) testdata/vm/run ;; \
+	test-vm-one) testdata/vm/run smoke $(KERNEL) ;; \
+	test-vagrant) testdata/vm/vagrant/run ;; \
+	esac
 
 install: build
 	install -D -m 0755 bin/pinfoldd '$(DESTDIR)$(PREFIX)/bin/pinfoldd'
