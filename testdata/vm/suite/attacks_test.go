@@ -1,11 +1,12 @@
 package suite
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
-	"strings"
 	"testing"
 )
 
@@ -28,28 +29,25 @@ func TestAttackTables(t *testing.T) {
 	} {
 		row(t, "attack tables", as.name, func(t *testing.T) string {
 			home := who(t, as.uid).home
-			out, err := exec.Command("systemd-run", "--wait", "--pipe", "-q", "--uid", as.uid, "-p", "Delegate=yes", "-p", "LimitNOFILE=65536",
+			c := exec.Command("systemd-run", "--wait", "--pipe", "-q", "--uid", as.uid, "-p", "Delegate=yes", "-p", "LimitNOFILE=65536",
 				"-p", "WorkingDirectory="+job+"/source/confine", "--setenv", "HOME="+home, "--setenv", "USER="+as.uid, "--setenv", "LANG=C.UTF-8",
-				job+"/source/confine/test", "-test.short", "-test.v", "-test.timeout", "15m", "-test.run", "^("+tables+")$"+as.only).CombinedOutput()
+				job+"/source/confine/test", "-test.short", "-test.v", "-test.timeout", "15m", "-test.run", "^("+tables+")$"+as.only)
+			var out bytes.Buffer
+			c.Stdout = io.MultiWriter(&out, os.Stdout) // the host sees how far it is
+			c.Stderr = c.Stdout
+			err := c.Run()
 			count := map[string]int{}
 			var failed []string
-			for _, m := range resultLine.FindAllStringSubmatch(string(out), -1) {
+			for _, m := range resultLine.FindAllStringSubmatch(out.String(), -1) {
 				count[m[1]]++
 				if m[1] == "FAIL" {
 					failed = append(failed, m[2])
 				}
 			}
 			if err != nil || count["PASS"] == 0 || len(failed) > 0 {
-				t.Errorf("%v: %q\n%s", err, failed, tail(string(out), 6000))
+				t.Errorf("%v: %q", err, failed)
 			}
 			return fmt.Sprintf("%d checks hold, %d do not apply", count["PASS"], count["SKIP"])
 		})
 	}
-}
-
-func tail(s string, n int) string {
-	if len(s) > n {
-		s = "…" + s[len(s)-n:]
-	}
-	return strings.TrimSpace(s)
 }
