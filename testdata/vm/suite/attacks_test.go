@@ -20,8 +20,8 @@ var resultLine = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+)`)
 // TestAttackTables runs them as root's daemon, for an ordinary user, and without
 // privilege, each in a delegated cgroup.
 func TestAttackTables(t *testing.T) {
-	if os.Getenv("PINFOLD_VM_LEVEL") != "full" || kernelABI() == 0 {
-		t.Skip("attacks are run in a full run of a kernel with Landlock")
+	if kernelABI() == 0 {
+		t.Skip("this kernel has no Landlock: nothing runs")
 	}
 	for _, as := range []struct{ name, uid, only string }{
 		{"root's daemon, for a user", "root", "/user"},

@@ -142,8 +142,8 @@ const acksEach = 25
 //
 //	ack	<disk>	<run>	<milliseconds since the machine started>
 func TestCut(t *testing.T) {
-	if os.Getenv("PINFOLD_VM_LEVEL") != "full" || kernelABI() == 0 {
-		t.Skip("the power is cut in a full run of a kernel with Landlock")
+	if kernelABI() == 0 {
+		t.Skip("this kernel has no Landlock: nothing runs")
 	}
 	alice := who(t, "alice")
 	var enough, clients sync.WaitGroup

@@ -50,7 +50,8 @@ func write(command, dir string, kernels []string) error {
 		}
 	}
 	fmt.Printf("# What the virtual machines showed\n\nWritten by `%s` on %s; not by hand. A cell says what was found, or FAILED.\n"+
-		"A dash: the check does not apply, on a kernel without Landlock because nothing runs.\n",
+		"A dash: the check does not apply, on a kernel without Landlock because nothing runs.\n"+
+		"`testdata/vm/run main` leaves out the attack tables.\n",
 		command, time.Now().UTC().Format("2006-01-02 15:04 UTC"))
 	for _, group := range groups(order) {
 		fmt.Printf("\n## %s\n\n| | %s |\n|---%s|\n", group, strings.Join(kernels, " | "), strings.Repeat("|---", len(kernels)))
