@@ -3,6 +3,7 @@
 #   make demo     build, and show what it does in a scratch project
 #   make test     everything that CI runs
 #   make test-long  what takes too long for that: all of it for root too, and with -race
+#   make test-systemd  the package on real systemd, in a container; as root, part of make test
 #   make build    bin/pinfoldd, bin/pinfold and bin/pinfold-mcp
 #   make install  into $(DESTDIR)$(PREFIX)/bin
 #   make deb rpm  dist/pinfold_VERSION_amd64.deb and dist/pinfold-VERSION.amd64.rpm; ARCH=arm64 for the other
@@ -33,7 +34,7 @@ BUILD   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)-$(shell cat $(S
 LDFLAGS = -s -w -X main.version=$(VERSION) -X main.build=$(BUILD)
 
 .DELETE_ON_ERROR:
-.PHONY: all build demo test test-long check unit unit-as-user test-vm test-vm-one test-vagrant install deb rpm bench friction fuzz clean deps
+.PHONY: all build demo test test-long test-systemd check unit unit-as-user test-vm test-vm-one test-vagrant install deb rpm bench friction fuzz clean deps
 
 all: build
 
@@ -116,6 +117,10 @@ install: build
 deb rpm: build
 	@if [ '$(ARCH)' = "$$($(GO) env GOARCH)" ]; then bash cmd/pinfoldd/package/build $@ $(ARCH) $(VERSION) bin; \
 	else LDFLAGS='$(LDFLAGS)' bash .ci/cross bin/$(ARCH) && bash cmd/pinfoldd/package/build $@ $(ARCH) $(VERSION) bin/$(ARCH); fi
+
+# The package on real systemd, in a container on this machine's kernel.
+test-systemd: deb
+	bash cmd/pinfoldd/package/test-systemd dist/pinfold_$(VERSION)_$(ARCH).deb bin
 
 bench: build
 	$(GO) run ./cmd/pinfoldd/bench
