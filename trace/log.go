@@ -79,6 +79,7 @@ type Log struct {
 	dead    error             // why nothing can be appended any more
 	buf     []byte            // reused for lines
 	dirty   bool              // written to and not yet synced
+	since   time.Time         // and since when
 	closed  bool
 }
 
@@ -309,6 +310,17 @@ func (l *Log) commit(seq uint64) error {
 	return nil
 }
 
+// Lag returns for how long the oldest record has not been on the disk, 0 when all
+// are, and how many outcomes could not be written yet.
+func (l *Log) Lag() (age time.Duration, owed int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dirty && !l.options.Always {
+		age = time.Since(l.since)
+	}
+	return age, len(l.owed)
+}
+
 // Problem returns why no new segment can be begun, nil when nothing is wrong.
 func (l *Log) Problem() error {
 	l.mu.Lock()
@@ -404,7 +416,7 @@ func (l *Log) write(body []byte) error {
 	l.seq++
 	l.prev = hash
 	if !l.dirty {
-		l.dirty = true
+		l.dirty, l.since = true, time.Now()
 		time.AfterFunc(syncDelay, l.sync)
 	}
 	return nil

@@ -179,6 +179,7 @@ func (s *Server) recordApproval(a *api.Approval, what act) error {
 	if what == actAsk {
 		r.Text = a.Decision.Text
 	}
+	s.metrics.approvals.WithLabelValues(string(what)).Inc()
 	err := s.Trace.Approved(r)
 	if err != nil {
 		s.Log.Printf("the trace cannot be written: %v", err)

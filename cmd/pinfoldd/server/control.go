@@ -21,6 +21,7 @@ var controlRoutes = map[string]map[string]handler{
 	"/v1/resume":     {http.MethodPost: (*Server).resume},
 	"/v1/reload":     {http.MethodPost: (*Server).reload},
 	"/v1/trace":      {http.MethodGet: (*Server).readAllTrace},
+	"/metrics":       {http.MethodGet: (*Server).readMetrics},
 	"/healthz":       {http.MethodGet: (*Server).health},
 }
 
@@ -150,6 +151,13 @@ func (h *halted) begin(ctx context.Context) (context.Context, context.CancelFunc
 	ctx, cancel := context.WithCancel(ctx)
 	detach := context.AfterFunc(h.ctx, cancel)
 	return ctx, func() { detach(); cancel() }, true
+}
+
+// now reports whether everything is halted.
+func (h *halted) now() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.is
 }
 
 // set halts or resumes, and reports whether that changed anything.

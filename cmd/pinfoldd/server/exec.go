@@ -135,7 +135,9 @@ func (o *order) question() question {
 // consider judges the command, and takes its share of the session's budget unless
 // it is refused. The failure is of one that is not even recorded.
 func (s *Server) consider(ctx context.Context, o *order) (verdict, *allowance, *failure) {
+	began := time.Now()
 	v := s.judge(ctx, o.question(), o.slot)
+	s.metrics.step(stepJudge, began)
 	if v.err != nil && !v.isRefusal() {
 		return v, nil, refuse(v.err)
 	}
@@ -156,7 +158,9 @@ func (s *Server) admit(ctx context.Context, o *order, v verdict, share *allowanc
 		return nil, f
 	}
 	if v.asks() && !o.req.Unattended {
+		began := time.Now()
 		v = s.approve(ctx, o, v)
+		s.metrics.step(stepApprove, began)
 	} else if v.err == nil && !v.decision.Grant.ReadOnly() {
 		if v.leave, _ = s.gates.shared(ctx, v.project); v.leave == nil {
 			return refused(v, refuse(&api.Error{Code: api.Interrupted, Message: "the request was canceled", Retryable: true}))
@@ -241,12 +245,19 @@ func (s *Server) record(req *api.ExecRequest, id string, p *peer, v verdict) (*j
 		j.decision = &api.Decision{Verdict: policy.Deny.String(), Risk: policy.High.String(), Rules: []string{}, Reasons: []api.Reason{}, Policy: v.policy}
 	}
 	var err error
+	began := time.Now()
 	if j.run, err = s.Trace.Decide(j.decided(req.Command, p, refused)); err != nil {
 		s.Log.Printf("the trace cannot be written: %v", err)
+		s.metrics.ended(j.decision.Verdict, string(api.TraceUnavailable))
 		return nil, refuse(&api.Error{Code: api.TraceUnavailable, Message: "the decision could not be recorded, so nothing was run", Retryable: true,
 			RecommendedAction: "tell the administrator: the daemon's log says why"})
 	}
+	s.metrics.step(stepRecord, began)
 	if refused != nil {
+		s.metrics.ended(j.decision.Verdict, string(refused.Code))
+		if d.Verdict == policy.Deny && v.err == nil {
+			s.metrics.denied(refused.Rule)
+		}
 		f := &failure{err: refused, run: j.id}
 		if v.err == nil {
 			f.decision = j.decision
@@ -365,7 +376,9 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), gone f
 	var err error
 	if failed = j.share.start(&r); failed == nil {
 		j.timeout = r.Timeout
+		began := time.Now()
 		out, err = j.server.Confiner.Run(j.ctx, r)
+		j.server.metrics.step(stepRun, began)
 	}
 	redactions := streams.close()
 	var final trace.Finished
@@ -391,6 +404,7 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), gone f
 		final.ExitCode, final.Signal, final.Receipt, final.Usage = outcome.ExitCode, outcome.Signal, outcome.Receipt, outcome.Usage
 	}
 	recorded = true
+	j.server.metrics.ended(j.decision.Verdict, strings.ToUpper(final.ErrorType))
 	if err := j.run.Finish(final); err != nil {
 		j.server.Log.Printf("the outcome of a run waits to be recorded: %v", err)
 	}
@@ -426,6 +440,7 @@ func (j *job) outcome(out *confine.Outcome) *api.Outcome {
 // notStarted returns the error of a command that was not started.
 func (s *Server) notStarted(err error) *api.Error {
 	if u, ok := errors.AsType[*confine.Unavailable](err); ok {
+		s.metrics.missing.WithLabelValues(u.Layer).Set(1)
 		return &api.Error{Code: api.ConfinementUnavailable, Message: u.Error(), RecommendedAction: firstOf(u.Fix, "pinfold doctor shows every layer and how to get it")}
 	}
 	if p, ok := errors.AsType[*confine.ProjectError](err); ok {

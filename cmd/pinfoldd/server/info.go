@@ -179,6 +179,7 @@ func (s *Server) probe(ctx context.Context, p *peer) []confine.Layer {
 	defer cancel()
 	layers := s.Confiner.Layers(ctx, s.users.caller(p), project)
 	if ctx.Err() == nil {
+		s.metrics.probed(layers)
 		if len(s.layers.byUID) >= 1024 {
 			clear(s.layers.byUID)
 		}

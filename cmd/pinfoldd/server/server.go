@@ -93,6 +93,7 @@ type Server struct {
 	users    users
 	layers   layerCache
 	policies policies
+	metrics  *metrics
 
 	sessions  sessions
 	approvals *approvals
@@ -123,6 +124,7 @@ func New(c Config) *Server {
 	s.users.known = map[uint32]account{}
 	s.layers.byUID = map[uint32]probed{}
 	s.last.Store(time.Now().UnixNano())
+	s.metrics = newMetrics(s)
 	s.approvals = newApprovals(s.recordApproval)
 	s.gates.all = map[string]*gate{}
 	listening := func(h http.Handler) *http.Server {
