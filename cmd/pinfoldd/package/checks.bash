@@ -190,7 +190,7 @@ restart_under_load() {
 	cat >/tmp/client <<'X'
 while [ ! -e /tmp/enough ]; do
 	out=$(pinfold run 'echo done' 2>&1); status=$?
-	echo "$status $out" | head -1
+	echo "$status $(echo "$out" | tr '\n' ' ')" | sed 's/ $//'
 done
 X
 	rm -f /tmp/enough
@@ -270,7 +270,7 @@ disk_full() {
 		as alice "pinfold check 'echo $(printf %03000d 0)'" >/tmp/out 2>&1 || break
 		as alice "pinfold run 'echo $(printf %03000d 0)'" >/tmp/out 2>&1 || break
 	done
-	grep -qi 'trace' /tmp/out || { cat /tmp/out; false; }
+	grep -q 'could not be recorded' /tmp/out || { cat /tmp/out; false; }
 	wait $run
 	grep -q through /tmp/through
 	rm /var/lib/pinfold/filler

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -78,13 +79,14 @@ func peerGroups(fd int) ([]uint32, error) {
 type listener struct {
 	*net.UnixListener
 
-	most  int64 // connections of one user
+	most  int64         // connections of one user
+	open  *atomic.Int64 // counts all
 	mu    sync.Mutex
 	conns map[uint32]int64 // by uid
 }
 
-func newListener(l *net.UnixListener, most int64) *listener {
-	return &listener{UnixListener: l, most: most, conns: map[uint32]int64{}}
+func newListener(l *net.UnixListener, most int64, open *atomic.Int64) *listener {
+	return &listener{UnixListener: l, most: most, open: open, conns: map[uint32]int64{}}
 }
 
 // Accept returns the next connection that may be served, a *peerConn. Others
@@ -110,12 +112,14 @@ func (l *listener) enter(uid uint32) bool {
 		return false
 	}
 	l.conns[uid]++
+	l.open.Add(1)
 	return true
 }
 
 func (l *listener) exit(uid uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.open.Add(-1)
 	if l.conns[uid]--; l.conns[uid] == 0 {
 		delete(l.conns, uid)
 	}

@@ -27,6 +27,7 @@ const (
 	readTime   = 10 * time.Second // for a request's head, and again for its body
 	keepTime   = 2 * time.Minute  // a connection without a request
 	writeTime  = 10 * time.Second // for each 64 KiB of an answer: a client must read 6.4 KiB a second
+	latestTime = 2 * time.Second  // for the last connections, when the server is shut down
 	judgeTime  = 5 * time.Second  // for what is looked up in the project
 )
 
@@ -110,6 +111,9 @@ type Server struct {
 
 	writeTime, judgeTime, sessionIdle time.Duration // the constants, but in tests
 
+	accepting accepting
+	open      atomic.Int64 // connections
+
 	active atomic.Int64 // requests being served
 	last   atomic.Int64 // when the last one ended, in Unix nanoseconds
 }
@@ -146,10 +150,13 @@ func New(c Config) *Server {
 func (s *Server) Serve(l *net.UnixListener) error { return s.serve(s.http, l) }
 
 func (s *Server) serve(h *http.Server, l *net.UnixListener) error {
-	if err := h.Serve(newListener(l, s.Caps.Connections)); !errors.Is(err, http.ErrServerClosed) {
-		return err
+	s.accepting.add(l)
+	defer s.accepting.loops.Done()
+	err := h.Serve(newListener(l, s.Caps.Connections, &s.open))
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Alive returns when what every command needs can be had: it does not when the
@@ -166,7 +173,15 @@ func (s *Server) Alive() {
 // answered, or ctx ends. Connections that nobody has accepted stay in the queue of
 // a socket that systemd keeps, for the next daemon.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.http.RegisterOnShutdown(s.cancel) // which is called when nothing is accepted any more
+	s.accepting.end()
+	s.cancel()
+	// An http.Server that shuts down drops requests that it reads from then on:
+	// what was accepted last is answered before.
+	s.http.SetKeepAlivesEnabled(false)
+	s.control.SetKeepAlivesEnabled(false)
+	for end := time.Now().Add(latestTime); s.open.Load() > 0 && time.Now().Before(end) && ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
+	}
 	err := errors.Join(s.http.Shutdown(ctx), s.control.Shutdown(ctx))
 	ended := make(chan struct{})
 	go func() { s.closeAll(); s.registry.live.Wait(); close(ended) }()
@@ -176,6 +191,35 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		err = errors.Join(err, ctx.Err())
 	}
 	return err
+}
+
+// accepting is where connections are accepted.
+type accepting struct {
+	mu        sync.Mutex
+	listeners []*net.UnixListener
+	loops     sync.WaitGroup
+	ended     bool
+}
+
+func (a *accepting) add(l *net.UnixListener) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.loops.Add(1)
+	a.listeners = append(a.listeners, l)
+	if a.ended {
+		_ = l.Close()
+	}
+}
+
+// end stops it, and returns when every connection that was accepted is served.
+func (a *accepting) end() {
+	a.mu.Lock()
+	a.ended = true
+	for _, l := range a.listeners {
+		_ = l.Close()
+	}
+	a.mu.Unlock()
+	a.loops.Wait()
 }
 
 // AwaitIdle returns when no request has been served for d, or ctx ends.
