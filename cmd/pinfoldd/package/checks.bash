@@ -163,7 +163,7 @@ watchdog() {
 killed_with_a_full_queue() {
 	starts
 	pid=$(main_pid)
-	as alice 'pinfold run "sleep 97"' >/tmp/first 2>&1 &
+	as alice 'pinfold run --timeout 5m "sleep 97"' >/tmp/first 2>&1 &
 	first=$!
 	eventually pgrep -x -f 'sleep 97'
 	kill -STOP "$pid"
@@ -207,7 +207,7 @@ X
 }
 stops_in_order() {
 	starts
-	as alice 'pinfold run "sleep 98"' >/tmp/stopped 2>&1 &
+	as alice 'pinfold run --timeout 5m "sleep 98"' >/tmp/stopped 2>&1 &
 	run=$!
 	eventually pgrep -x -f 'sleep 98'
 	systemctl stop pinfold.service
@@ -313,10 +313,36 @@ users_own() {
 	systemctl start pinfold.socket pinfold-control.socket
 	starts
 }
+# The commands of README, one by one, on a machine without the package. Where there
+# is no sudo, or no network client, these stand in for them.
+readme() {
+	dpkg --no-triggers -P pinfold
+	mkdir -p /tmp/readme/dist
+	cp /test/new.deb "/tmp/readme/dist/$(sed -n 's|.*dpkg -i dist/\([^ ]*\).*|\1|p' /test/README.md | head -1)"
+	cat >/tmp/sudo <<'X'
+#!/bin/sh
+if [ "$1" = -u ]; then user=$2; shift 2; exec runuser -u "$user" -- env HOME="/home/$user" "$@"; fi
+exec "$@"
+X
+	chmod 755 /tmp/sudo
+	command -v sudo >/dev/null || cp /tmp/sudo /usr/local/bin/sudo
+	sed -n '/^## For an administrator/,/^## /s/^    //p' /test/README.md >/tmp/readme/commands
+	command -v curl >/dev/null || sed -i '/^sudo curl/d' /tmp/readme/commands
+	cat /tmp/readme/commands
+	[ "$(wc -l </tmp/readme/commands)" -ge 10 ]
+	cd /tmp/readme
+	bash -euxo pipefail commands >/tmp/readme/out 2>&1 || { cat /tmp/readme/out; false; }
+	grep -q 'On branch' out
+	grep -q 'the chain is whole' out
+	grep -q 'git status && ls' out # on the trace
+	if command -v curl >/dev/null; then grep -q '^pinfold_runs_total' out; fi
+	dpkg --no-triggers --force-downgrade --force-confold -i /test/old.deb # for what comes next
+	starts
+}
 # The runs in flight are ended and recorded; what the administrator changed stays.
 upgrades() {
 	echo 'idle = "0s" # mine' >/etc/pinfold/pinfold.toml
-	as alice 'pinfold run "sleep 99"' >/tmp/upgraded 2>&1 &
+	as alice 'pinfold run --timeout 5m "sleep 99"' >/tmp/upgraded 2>&1 &
 	run=$!
 	eventually pgrep -x -f 'sleep 99'
 	pid=$(main_pid)
@@ -332,7 +358,7 @@ upgrades() {
 	systemctl is-active pinfold.socket pinfold-control.socket pinfold.service
 }
 removes() {
-	as alice 'pinfold run "sleep 96"' >/dev/null 2>&1 &
+	as alice 'pinfold run --timeout 5m "sleep 96"' >/dev/null 2>&1 &
 	eventually pgrep -x -f 'sleep 96'
 	dpkg --no-triggers -r pinfold
 	not pgrep -x -f 'sleep 96'
@@ -368,7 +394,7 @@ for user in alice bob; do
 	runuser -u $user -- sh -c "mkdir ~/p && cd ~/p && git init -q ."
 done
 names="installs units_are_right exposure_is_explained manual_pages activation root_calls reload_good reload_bad watchdog killed_with_a_full_queue \
-	restart_under_load stops_in_order two_daemons no_policy wrong_owner read_only_state disk_full callers_and_projects users_own upgrades removes comes_back purges"
+	restart_under_load stops_in_order two_daemons no_policy wrong_owner read_only_state disk_full callers_and_projects users_own readme upgrades removes comes_back purges"
 [ ! -e /test/only ] || names=$(cat /test/only)
 for name in $names; do
 	check $name

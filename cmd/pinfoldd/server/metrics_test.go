@@ -84,7 +84,7 @@ func TestLatestConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for f.open.Load() == 0 {
+	for f.Server.open.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
