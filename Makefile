@@ -7,7 +7,7 @@
 #   make build    bin/pinfoldd, bin/pinfold and bin/pinfold-mcp
 #   make install  into $(DESTDIR)$(PREFIX)/bin
 #   make deb rpm  dist/pinfold_VERSION_amd64.deb and dist/pinfold-VERSION.amd64.rpm; ARCH=arm64 for the other
-#   make test-vm  the suite in virtual machines: old and new kernels, real systemd; writes testdata/vm/RESULTS.md
+#   make test-vm  the suite in virtual machines: old and new kernels, real systemd: testdata/vm/README.md
 #   make test-vm-one  one kernel, the least of it; KERNEL=6.1 for another
 #   make test-vagrant  the Vagrantfile, with a box that is built here
 #   make bench    figures, side by side with plain spawning

@@ -1,39 +1,39 @@
-// Command table writes RESULTS.md of the logs that the VM suite leaves: one
+// Command table writes RESULTS.md of the rows that the VM suite leaves: one
 // column for each kernel, one row for each check.
 //
-//	table COMMAND RESULTS KERNEL...
+//	table RESULTS KERNEL...
 package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 )
 
 // A key names a row.
 type key struct{ group, name string }
 
 func main() {
-	if len(os.Args) < 4 {
-		fmt.Fprintln(os.Stderr, "usage: table COMMAND RESULTS KERNEL...")
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: table RESULTS KERNEL...")
 		os.Exit(2)
 	}
-	if err := write(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
+	if err := write(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
 		os.Exit(1)
 	}
 }
 
-func write(command, dir string, kernels []string) error {
+func write(dir string, kernels []string) error {
 	var order []key
 	cells := map[key]map[string]string{}
 	for _, k := range kernels {
-		log, err := os.ReadFile(filepath.Join(dir, k+".log"))
-		if err != nil {
+		log, err := os.ReadFile(filepath.Join(dir, k))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 		for line := range strings.Lines(string(bytes.ReplaceAll(log, []byte("\r"), nil))) {
@@ -49,10 +49,9 @@ func write(command, dir string, kernels []string) error {
 			cells[row][k] = fields[3]
 		}
 	}
-	fmt.Printf("# What the virtual machines showed\n\nWritten by `%s` on %s; not by hand. A cell says what was found, or FAILED.\n"+
-		"A dash: the check does not apply, on a kernel without Landlock because nothing runs.\n"+
-		"`testdata/vm/run main` leaves out the attack tables.\n",
-		command, time.Now().UTC().Format("2006-01-02 15:04 UTC"))
+	fmt.Print("# What the virtual machines showed\n\nWritten by testdata/vm/run, not by hand. Each column is one kernel's last run; \"run\" says\n" +
+		"when it began and which command made it. A cell says what was found, or FAILED. A dash:\n" +
+		"the run did not get there, or left it out (smoke, main), or nothing runs on the kernel.\n")
 	for _, group := range groups(order) {
 		fmt.Printf("\n## %s\n\n| | %s |\n|---%s|\n", group, strings.Join(kernels, " | "), strings.Repeat("|---", len(kernels)))
 		for _, row := range order {
