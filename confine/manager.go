@@ -488,10 +488,7 @@ func (m *Manager) Layers(ctx context.Context, c Caller, project string) []Layer 
 			held[name] = true
 		}
 	}
-	for _, p := range probes {
-		layers = append(layers, Layer{Name: p.name, OK: held[p.name], Detail: p.layer})
-	}
-	return layers
+	return append(layers, probedLayers(held, m.abi)...)
 }
 
 func (m *Manager) processLayer(c Caller) Layer {

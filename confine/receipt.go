@@ -51,6 +51,24 @@ func probeNames(set uint32) []string {
 	return names
 }
 
+// stands is what holds what Landlock does not before abiScopes: a probe of a
+// namespace, by the probe of the scope.
+var stands = map[uint32]uint32{C.PROBE_SCOPE_SIGNAL: C.PROBE_PIDNS, C.PROBE_SCOPE_ABSTRACT: C.PROBE_NO_ROUTE}
+
+// probedLayers says of each probe whether it held, by the names of those that did.
+// What this kernel's Landlock cannot hold is there when what stands for it is.
+func probedLayers(held map[string]bool, abi int) (layers []Layer) {
+	for _, p := range probes {
+		l := Layer{Name: p.name, OK: held[p.name], Detail: p.layer}
+		if other, ok := stands[p.bit]; ok && abi < abiScopes {
+			l.OK = held[probeNames(other)[0]]
+			l.Detail = fmt.Sprintf("%s, for want of landlock ABI %d", probeLayer(other), abiScopes)
+		}
+		layers = append(layers, l)
+	}
+	return layers
+}
+
 // probeLayer names the layer of the first probe in the set.
 func probeLayer(set uint32) string {
 	for _, p := range probes {

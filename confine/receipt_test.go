@@ -160,3 +160,35 @@ func TestLandlockLevels(t *testing.T) {
 		t.Errorf("a newer ABI than is known: %d", got)
 	}
 }
+
+// TestLayersOfOlderKernels: what an older Landlock does not hold is no missing
+// layer as long as the namespace holds it.
+func TestLayersOfOlderKernels(t *testing.T) {
+	for _, row := range []struct {
+		abi  int
+		gone []string // probes that did not hold
+		want []string // layers that are missing
+	}{
+		{2, []string{"landlock-signals", "landlock-abstract-sockets"}, nil},
+		{2, []string{"landlock-signals", "pid-namespace"}, []string{"landlock-signals", "pid-namespace"}},
+		{5, []string{"landlock-abstract-sockets", "no-route"}, []string{"landlock-abstract-sockets", "no-route"}},
+		{6, []string{"landlock-signals"}, []string{"landlock-signals"}},
+		{11, nil, nil},
+	} {
+		held := map[string]bool{}
+		for _, p := range probes {
+			held[p.name] = !slices.Contains(row.gone, p.name)
+		}
+		var missing []string
+		for _, l := range probedLayers(held, row.abi) {
+			if !l.OK {
+				missing = append(missing, l.Name)
+			}
+		}
+		slices.Sort(missing)
+		slices.Sort(row.want)
+		if !slices.Equal(missing, row.want) {
+			t.Errorf("ABI %d without %q: missing %q, want %q", row.abi, row.gone, missing, row.want)
+		}
+	}
+}

@@ -187,6 +187,11 @@ func TestLayers(t *testing.T) {
 		for _, r := range rows {
 			row(t, "layers, "+d.name+" daemon", r[0], func(t *testing.T) string { return "probed: " + r[1] })
 		}
+		for _, l := range status.Layers {
+			if strings.Contains(l.Detail, "for want of") {
+				row(t, "layers, "+d.name+" daemon", l.Name, func(t *testing.T) string { return "held by the " + l.Detail })
+			}
+		}
 		row(t, "layers, "+d.name+" daemon", "receipt", func(t *testing.T) string {
 			r := pinned.Receipt
 			if want := min(kernelABI(), 11); r.LandlockABI != want {
