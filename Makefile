@@ -4,6 +4,7 @@
 #   make test     everything that CI runs
 #   make test-long  what takes too long for that: all of it for root too, and with -race
 #   make test-systemd  the package on real systemd, in a container; as root, part of make test
+#   make test-agents  real coding agents against a scripted model; takes npm
 #   make build    bin/pinfoldd, bin/pinfold and bin/pinfold-mcp
 #   make install  into $(DESTDIR)$(PREFIX)/bin
 #   make deb rpm  dist/pinfold_VERSION_amd64.deb and dist/pinfold-VERSION.amd64.rpm; ARCH=arm64 for the other
@@ -34,7 +35,7 @@ BUILD   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)-$(shell cat $(S
 LDFLAGS = -s -w -X main.version=$(VERSION) -X main.build=$(BUILD)
 
 .DELETE_ON_ERROR:
-.PHONY: all build demo test test-long test-systemd check unit unit-as-user test-vm test-vm-one test-vagrant install deb rpm bench friction fuzz clean deps
+.PHONY: all build demo test test-long test-agents test-systemd check unit unit-as-user test-vm test-vm-one test-vagrant install deb rpm bench friction fuzz clean deps
 
 all: build
 
@@ -106,6 +107,13 @@ test-vm test-vm-one test-vagrant: deps
 	test-vm-one) testdata/vm/run smoke $(KERNEL) ;; \
 	test-vagrant) testdata/vm/vagrant/run ;; \
 	esac
+
+# Real agents, which npm installs by name, against a scripted model. AGENTS is a
+# directory that has their node_modules already; PINFOLD_AGENT picks some by name.
+AGENTS ?= $(CURDIR)/bin/agents
+test-agents: build
+	@[ -d '$(AGENTS)/node_modules' ] || { mkdir -p '$(AGENTS)' && cp testdata/agents/package.json '$(AGENTS)/' && cd '$(AGENTS)' && npm install --no-package-lock --no-audit --no-fund; }
+	PINFOLD_AGENTS='$(AGENTS)' PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -count=1 -tags agents -timeout 60m -run 'TestAgents' -v ./cmd/pinfold
 
 install: build
 	install -D -m 0755 bin/pinfoldd '$(DESTDIR)$(PREFIX)/bin/pinfoldd'

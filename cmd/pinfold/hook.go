@@ -124,8 +124,10 @@ type hookCall struct {
 // Whatever fails ends as a denial.
 func hook(args []string) int {
 	var socket, project string
+	var useMCP bool
 	flags := newFlags("hook", " "+strings.Join(slices.Sorted(maps.Keys(dialects)), "|"), &socket)
 	flags.StringVar(&project, "project", "", "the project's `directory` (default the git top-level of where the agent is)")
+	flags.BoolVar(&useMCP, "mcp", false, "deny every shell command, and name the MCP tool to call instead")
 	if status, ok := parse(flags, args, exitUsage); !ok {
 		return status
 	}
@@ -134,6 +136,9 @@ func hook(args []string) int {
 		flags.SetOutput(os.Stderr)
 		flags.Usage()
 		return exitUsage // the agents' status for a denial, too
+	}
+	if useMCP && d.instead == "" {
+		d.instead = "run_command of the MCP server " + mcpServerName
 	}
 	h := &hookAnswer{dialect: d, stdout: os.Stdout, stderr: os.Stderr}
 	defer time.AfterFunc(hookTime, func() { os.Exit(h.fail(fmt.Errorf("no answer within %v", hookTime))) }).Stop()

@@ -27,7 +27,7 @@ func run(args []string) int {
 	flags.Var(&timeout, "timeout", "end the command after this `time`, up to an hour (default 10s, or 2m for builds and tests)")
 	flags.BoolVar(&asJSON, "json", false, "print the whole result as JSON when the command has ended")
 	flags.BoolVar(&plain, "plain", false, "take control sequences, such as colours, out of the output")
-	flags.BoolVar(&unattended, "unattended", false, "nobody can approve: refuse at once what needs approval")
+	flags.BoolVar(&unattended, "unattended", os.Getenv("PINFOLD_UNATTENDED") != "", "nobody can approve: refuse at once what needs approval (also $PINFOLD_UNATTENDED)")
 	flags.BoolVar(&background, "background", false, "print the run's id as soon as it has started, and let it run on; see pinfold runs")
 	flags.BoolVar(&noWait, "no-wait", false, "when somebody has to approve, print the run's id and let it run in the background then")
 	flags.BoolVar(&req.TTY, "tty", false, "give the command a terminal, and pass this one's keys and size on")

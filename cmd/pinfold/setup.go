@@ -111,11 +111,12 @@ type handler struct {
 // configuration that has Pinfold judge and run its shell commands.
 func setup(args []string) int {
 	var socket, scope string
-	var write, undo bool
+	var write, undo, useMCP bool
 	flags := newFlags("setup", " "+strings.Join(slices.Sorted(maps.Keys(installations)), "|"), &socket)
 	flags.StringVar(&scope, "scope", "user", "whose configuration: `user`, or project for that of the current directory")
 	flags.BoolVar(&write, "write", false, "make the change; without it, it is only shown")
 	flags.BoolVar(&undo, "undo", false, "take the change back; with --write")
+	flags.BoolVar(&useMCP, "mcp", false, "give the agent Pinfold's MCP server in place of its own shell, which is denied then")
 	if status, ok := parse(flags, args, exitUsage); !ok {
 		return status
 	}
@@ -125,57 +126,124 @@ func setup(args []string) int {
 		flags.Usage()
 		return exitUsage
 	}
-	if err := agent.change(flags.Arg(0), socket, scope, write, undo); err != nil {
+	ch := change{agent: flags.Arg(0), socket: socket, scope: scope, undo: undo, mcp: useMCP || dialects[flags.Arg(0)].instead != ""}
+	if err := ch.all(agent, write); err != nil {
 		complain("%s", visible(err.Error()))
 		return exitFailed
 	}
 	return exitOK
 }
 
-func (in installation) change(name, socket, scope string, write, undo bool) error {
-	file, err := in.file(scope)
-	if err != nil {
-		return err
+// A change is what setup was asked for.
+type change struct {
+	agent, socket, scope string
+	undo, mcp            bool
+	files                []*changedFile
+}
+
+// A changedFile is a file before and after.
+type changedFile struct {
+	name     string
+	old, new []byte
+}
+
+// all shows or makes the change, and says what it leaves to do.
+func (c *change) all(in installation, write bool) error {
+	if err := c.plan(in); err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
 	}
-	command, err := hookCommand(name, socket)
-	if err != nil {
-		return err
-	}
-	old, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	changed, err := in.edit(name, old, command, undo)
-	if err != nil {
-		return fmt.Errorf("%s: %w; nothing was changed", file, err)
-	}
-	switch {
-	case bytes.Equal(old, changed):
-		fmt.Printf("%s is already so\n", visible(file))
-	case !write:
-		fprint(os.Stdout, string(diff.Diff(file, old, file, changed)))
-		fmt.Printf("\nto make this change, add --write\n")
-	default:
-		if err := replaceFile(file, changed); err != nil {
-			return err
+	shown := false
+	for _, f := range c.files {
+		switch {
+		case bytes.Equal(f.old, f.new):
+			fmt.Printf("%s is already so\n", visible(f.name))
+		case !write:
+			fprint(os.Stdout, string(diff.Diff(f.name, f.old, f.name, f.new)))
+			shown = true
+		default:
+			if err := replaceFile(f.name, f.new); err != nil {
+				return err
+			}
+			fmt.Printf("changed %s\n", visible(f.name))
 		}
-		fmt.Printf("changed %s\n", visible(file))
 	}
-	if in.after != "" && !undo {
+	if shown {
+		fmt.Printf("\nto make this change, add --write\n")
+	}
+	if in.after != "" && !c.undo {
 		fmt.Println("what is left to do: " + in.after)
 	}
-	if !undo {
+	if !c.undo {
 		fmt.Println("the agent's own tools that edit files are not confined by this")
 	}
 	return nil
 }
 
-// file returns the absolute path of the file to change, symlinks followed.
-func (in installation) file(scope string) (string, error) {
+// plan finds what the files will hold. Undoing takes the MCP server away too, whether
+// that was asked for or not.
+func (c *change) plan(in installation) error {
+	words, err := ownWords(c.socket, "hook")
+	if err != nil {
+		return err
+	}
+	if c.mcp {
+		words = append(words, "--mcp")
+	}
+	hook := quoteAll(append(words, c.agent))
+	if err := c.edit(in.user, in.project, func(old []byte) ([]byte, error) { return in.edit(c.agent, old, hook, c.undo) }); err != nil {
+		return err
+	}
+	server, known := mcpInstallations[c.agent]
+	switch {
+	case c.mcp && !known:
+		return fmt.Errorf("%s has no MCP servers that setup knows of", c.agent)
+	case !known || !c.mcp && !c.undo || c.placeOf(server.user, server.project) == "" && c.undo:
+		return nil
+	}
+	words, err = ownWords(c.socket, "mcp")
+	if err != nil {
+		return err
+	}
+	return c.edit(server.user, server.project, func(old []byte) ([]byte, error) { return server.edit(old, words, c.undo) })
+}
+
+func (c *change) placeOf(user, project string) string {
+	if c.scope == "project" {
+		return project
+	}
+	return user
+}
+
+// edit has f change a file, which may be one that is changed already.
+func (c *change) edit(user, project string, f func(old []byte) ([]byte, error)) error {
+	name, err := configFile(c.scope, c.placeOf(user, project))
+	if err != nil {
+		return err
+	}
+	var file *changedFile
+	for _, other := range c.files {
+		if other.name == name {
+			file = other
+		}
+	}
+	if file == nil {
+		file = &changedFile{name: name}
+		if file.old, err = os.ReadFile(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		file.new = file.old
+		c.files = append(c.files, file)
+	}
+	if file.new, err = f(file.new); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// configFile returns the absolute path of a file to change, symlinks followed.
+func configFile(scope, rel string) (string, error) {
 	base, err := os.UserHomeDir()
-	rel := in.user
 	if scope == "project" {
-		rel = in.project
 		if base, err = currentDir(); err == nil {
 			base, err = projectOf("", base)
 		}
@@ -184,7 +252,7 @@ func (in installation) file(scope string) (string, error) {
 		return "", err
 	}
 	if rel == "" {
-		return "", fmt.Errorf("this agent has no hooks per %s", scope)
+		return "", fmt.Errorf("this agent has no such file per %s", scope)
 	}
 	file := filepath.Join(base, rel)
 	if real, err := filepath.EvalSymlinks(file); err == nil {
@@ -222,20 +290,20 @@ func (in installation) edit(name string, old []byte, command string, undo bool) 
 	return addToArray(without, in.names, in.entry(command))
 }
 
-// hookCommand returns the shell text by which the agent calls the hook.
-func hookCommand(agent, socket string) (string, error) {
+// ownWords returns the words that call a command of this program.
+func ownWords(socket, command string) ([]string, error) {
 	own, err := os.Executable()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	words := []string{own, "hook"}
+	words := []string{own, command}
 	if socket != "" {
 		if socket, err = filepath.Abs(socket); err != nil {
-			return "", err
+			return nil, err
 		}
 		words = append(words, "--socket", socket)
 	}
-	return quoteAll(append(words, agent)), nil
+	return words, nil
 }
 
 // replaceFile gives the file the content in one step, or removes it when the

@@ -122,3 +122,75 @@ func TestSetupWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestSetupMCPAndUndo proves the same of the MCP server's entry in each agent's file.
+func TestSetupMCPAndUndo(t *testing.T) {
+	words := []string{"/opt/a b/pinfold", "mcp"}
+	for agent, in := range mcpInstallations {
+		files := configurations
+		if in.names == nil {
+			files = tomlConfigurations
+		}
+		for what, before := range files {
+			t.Run(agent+"/"+what, func(t *testing.T) {
+				edit := func(old string, words []string, undo bool) string {
+					after, err := in.edit([]byte(old), words, undo)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return string(after)
+				}
+				with := edit(before, words, false)
+				if strings.Count(with, "/opt/a b/pinfold") != 1 {
+					t.Fatalf("the server is not there once:\n%s", with)
+				}
+				if in.names != nil {
+					standard, err := hujson.Standardize([]byte(with))
+					var doc map[string]any
+					if err == nil {
+						err = json.Unmarshal(standard, &doc)
+					}
+					if err != nil || doc[in.names[0]].(map[string]any)[mcpServerName] == nil {
+						t.Fatalf("%v: no server in\n%s", err, with)
+					}
+				}
+				if again := edit(with, words, false); again != with {
+					t.Errorf("a second time changes it:\n%s\nto\n%s", with, again)
+				}
+				if after := edit(with, words, true); after != before && !(what == "empty" && after == "") {
+					t.Errorf("undone, it is\n%q\nand was\n%q", after, before)
+				}
+				if after := edit(before, words, true); after != before {
+					t.Errorf("undone though it was not there:\n%q\nand was\n%q", after, before)
+				}
+			})
+		}
+	}
+}
+
+// tomlConfigurations are codex's files as people have them.
+var tomlConfigurations = map[string]string{
+	"no file":          "",
+	"a key":            "model = \"x\"\n",
+	"no last line end": "model = \"x\"",
+	"a table":          "[features]\nplugins = false\n",
+	"tables":           "model = \"x\"\n\n[a.b]\nc = 1\n\n[a.d]\ne = [1,\n 2]\n",
+	"another server":   "[mcp_servers.other]\ncommand = \"x\"\n",
+	"comments":         "# mine\nmodel = \"x\" # not y\n# end\n",
+	"CRLF":             "model = \"x\"\r\n",
+	"empty lines":      "model = \"x\"\n\n\n",
+	"a long string":    "text = \"\"\"\n[mcp_servers]\n\"\"\"\n",
+}
+
+// TestSetupMCPLeavesOthers proves that a server of this name which setup did not write is
+// an error.
+func TestSetupMCPLeavesOthers(t *testing.T) {
+	for agent, before := range map[string]string{
+		"claude": `{"mcpServers":{"pinfold":{"command":"x"}}}`, "codex": "[mcp_servers.pinfold]\ncommand = \"x\"\n",
+		"opencode": `{"mcp":[]}`, "copilot": "{",
+	} {
+		if after, err := mcpInstallations[agent].edit([]byte(before), []string{"/opt/pinfold", "mcp"}, false); err == nil {
+			t.Errorf("%s: %s became %s", agent, before, after)
+		}
+	}
+}
