@@ -37,17 +37,17 @@ var mcpInstallations = map[string]mcpInstallation{
 	"codex": {user: ".codex/config.toml", project: ".codex/config.toml"},
 }
 
-type mcpServer struct {
+type serverEntry struct {
 	Type    string   `json:"type,omitempty"`
 	Command string   `json:"command"`
 	Args    []string `json:"args"`
 	Tools   []string `json:"tools,omitempty"`
 }
 
-func stdioServer(words []string) any { return mcpServer{Command: words[0], Args: words[1:]} }
+func stdioServer(words []string) any { return serverEntry{Command: words[0], Args: words[1:]} }
 
 func localServer(words []string) any {
-	return mcpServer{Type: "local", Command: words[0], Args: words[1:], Tools: []string{"*"}}
+	return serverEntry{Type: "local", Command: words[0], Args: words[1:], Tools: []string{"*"}}
 }
 
 // mcpServerName is the server's in every agent's configuration.
