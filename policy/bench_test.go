@@ -32,11 +32,17 @@ var memoryEnv = policy.Env{Project: "/home/u/project", Dir: ".", Home: "/home/u"
 	Readable: []string{"/usr"}, Writable: []string{"/tmp"}, Files: memoryFiles{}}
 
 func parseAndDecide(b testing.TB, p *policy.Policy, text string) policy.Decision {
+	b.Helper()
+	return parseAndDecideIn(b, p, text, memoryEnv)
+}
+
+func parseAndDecideIn(t testing.TB, p *policy.Policy, text string, env policy.Env) policy.Decision {
+	t.Helper()
 	s, err := shparse.Parse(text)
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	return p.Decide(s, memoryEnv)
+	return p.Decide(s, env)
 }
 
 // What a decision on a line costs, from text to grant.

@@ -26,18 +26,24 @@ type Source struct {
 
 // A policyFile is the form of a policy in TOML.
 type policyFile struct {
+	choices
+	Readable []string `toml:"readable"` // further roots that the sandbox shows
+	Writable []string `toml:"writable"` // further roots that every command may write
+	// Protected and Hidden are patterns of paths in a project, see [Paths].
+	Protected []string      `toml:"protected"`
+	Hidden    []string      `toml:"hidden"`
+	Places    placesFile    `toml:"places"`
+	Project   []projectFile `toml:"project"` // what holds in some projects alone
+}
+
+// choices are what a file says about commands.
+type choices struct {
 	Profile  string                `toml:"profile"`  // "default" or "workspace"
 	Default  *preference           `toml:"default"`  // for commands that no rule names
 	Groups   map[string]preference `toml:"groups"`   // the same for groups of commands
 	Commands map[string]preference `toml:"commands"` // the same for commands: "touch", "git push"
-	Readable []string              `toml:"readable"` // further roots that the sandbox shows
-	Writable []string              `toml:"writable"` // further roots that every command may write
-	// Protected and Hidden are patterns of paths in a project, see [Paths].
-	Protected []string    `toml:"protected"`
-	Hidden    []string    `toml:"hidden"`
-	Builtin   builtinFile `toml:"builtin"`
-	Places    placesFile  `toml:"places"`
-	Rule      []*ruleFile `toml:"rule"`
+	Builtin  builtinFile           `toml:"builtin"`
+	Rule     []*ruleFile           `toml:"rule"`
 }
 
 // A preference is a verdict, which may also be spelled as other tools do.
@@ -104,8 +110,12 @@ func load(facts fs.FS, builtin Source, sites []Source) (*Policy, error) {
 	if err := errors.Join(p.checkRuleExamples(rules), errors.Join(p.checkFactExamples()...)); err != nil {
 		return nil, err
 	}
-	for _, site := range sites {
-		if rules, err = p.change(rules, site); err != nil {
+	files := make([]policyFile, len(sites))
+	for i, site := range sites {
+		if files[i], err = readPolicyFile(site); err != nil {
+			return nil, err
+		}
+		if rules, err = p.change(rules, site, files[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +129,17 @@ func load(facts fs.FS, builtin Source, sites []Source) (*Policy, error) {
 	if err := errors.Join(p.checkReplaces(added), p.checkRuleExamples(added)); err != nil {
 		return nil, err
 	}
-	return p, p.checkReached(added, sites)
+	if err := p.checkReached(added, sites); err != nil {
+		return nil, err
+	}
+	for i, site := range sites {
+		for _, project := range files[i].Project {
+			if err := p.addProject(rules, site, project); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p, nil
 }
 
 // checkReplaces checks that what rules replace is there to be replaced.
@@ -216,11 +236,7 @@ func readPolicyFile(s Source) (policyFile, error) {
 }
 
 // change applies a site's file to the rules and the policy.
-func (p *Policy) change(rules []*ruleFile, site Source) ([]*ruleFile, error) {
-	file, err := readPolicyFile(site)
-	if err != nil {
-		return nil, err
-	}
+func (p *Policy) change(rules []*ruleFile, site Source, file policyFile) (_ []*ruleFile, err error) {
 	fail := func(key, format string, args ...any) error {
 		return fmt.Errorf("%s: %s", at(site, key), fmt.Sprintf(format, args...))
 	}
@@ -230,7 +246,12 @@ func (p *Policy) change(rules []*ruleFile, site Source) ([]*ruleFile, error) {
 			return nil, fail(file.Profile, "unknown profile %q: want default or workspace", file.Profile)
 		}
 		if text != "" {
-			if rules, err = p.change(rules, Source{file.Profile + ".toml", text}); err != nil {
+			source := Source{file.Profile + ".toml", text}
+			profile, err := readPolicyFile(source)
+			if err != nil {
+				return nil, err
+			}
+			if rules, err = p.change(rules, source, profile); err != nil {
 				return nil, err
 			}
 		}
@@ -337,6 +358,7 @@ func checkTightens(project Source, file policyFile) error {
 		{"", "writable", len(file.Writable) > 0, "it adds roots"},
 		{"builtin", "disable", len(file.Builtin.Disable) > 0, "it switches off rules"},
 		{"", "places", file.Places.any(), "it changes places"},
+		{"", "project", len(file.Project) > 0, "it speaks of other projects"},
 	} {
 		if key.given {
 			return loosens(project.keyAt(key.table, key.name), key.what)

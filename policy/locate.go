@@ -71,6 +71,8 @@ func validKeys(key string) (keys []string) {
 		typ = reflect.TypeFor[bounds]()
 	case table == "rule":
 		typ = reflect.TypeFor[ruleFile]()
+	case table == "project":
+		typ = reflect.TypeFor[projectFile]()
 	case table == "builtin":
 		typ = reflect.TypeFor[builtinFile]()
 	case table == "places":

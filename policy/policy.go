@@ -31,6 +31,7 @@ type Policy struct {
 	readable  []string
 	writable  []string
 	hash      string
+	projects  []projectPolicy // those that have one of their own
 }
 
 // setRules compiles the rules that the policy goes by.

@@ -35,6 +35,7 @@ func TestSchemaHasEveryKey(t *testing.T) {
 	}{
 		{reflect.TypeFor[policyFile](), root}, {reflect.TypeFor[ruleFile](), rule},
 		{reflect.TypeFor[bounds](), root["$defs"].(map[string]any)["bounds"]},
+		{reflect.TypeFor[projectFile](), root["$defs"].(map[string]any)["project"]},
 		{reflect.TypeFor[builtinFile](), properties["builtin"]}, {reflect.TypeFor[placesFile](), properties["places"]},
 	} {
 		described := row.schema.(map[string]any)["properties"].(map[string]any)

@@ -81,10 +81,13 @@ func (s *Server) SetPolicy(p Decider) { s.policies.site.Store(&p) }
 // sitePolicy returns the site's policy.
 func (s *Server) sitePolicy() Decider { return *s.policies.site.Load() }
 
-// of returns the policy for the project: the site's, tightened by the project's
+// of returns the policy for the project: the site's for it, tightened by the project's
 // own file when there is one. A file that is wrong, loosens, or cannot be read
 // is an error: nothing is decided by half a policy. It is called as the caller.
 func (p *policies) of(site Decider, project string, uid uint32) (Decider, *api.Error) {
+	if all, ok := site.(*policy.Policy); ok {
+		site = all.For(project)
+	}
 	var st unix.Stat_t
 	switch err := unix.Fstatat(unix.AT_FDCWD, path.Join(project, projectFile), &st, unix.AT_SYMLINK_NOFOLLOW); {
 	case errors.Is(err, unix.ENOENT):
