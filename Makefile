@@ -94,6 +94,7 @@ test-long: build
 	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -timeout 60m -run TestGit ./cmd/pinfold
 	PINFOLD_HOSTILE=all $(GO) test -timeout 60m -run TestHostileWords -v ./confine
 	PINFOLD_BIN='$(CURDIR)/bin' PINFOLD_SNIPPETS=all $(GO) test -count=1 -timeout 30m -run TestSnippets ./cmd/pinfold
+	PINFOLD_STRESS=full $(GO) test -race -count=1 -timeout 30m -run TestStress -v ./cmd/pinfoldd/server
 	PINFOLD_FUZZ=5m $(GO) test -count=1 -timeout 30m -run TestKeeperFuzz -v ./confine
 	@if command -v aarch64-linux-gnu-gcc >/dev/null; then bash .ci/cross bin/arm64; else echo "not built for arm64: no aarch64-linux-gnu-gcc"; fi
 

@@ -51,6 +51,14 @@ type Approval struct {
 	// Session is the one that the command is of, and Env what that gives it.
 	Session string   `json:"session,omitempty"`
 	Env     []string `json:"env,omitempty"` // "NAME=value"
+	// Changed are the files of the project that changed last, of a command that runs
+	// code which was not read: it may load them. One that changes until it runs
+	// makes the approval stale, as far as the project was looked through.
+	Changed []ChangedFile `json:"changed,omitempty"`
+	// Unbound says that the project has too many files to look through all.
+	Unbound bool `json:"unbound,omitempty"`
+	// Beside are the asker's background runs in the project, which go on.
+	Beside []ApprovalRun `json:"beside,omitempty"`
 	// Stdin is the beginning of what the command would read, at most about 1,000
 	// characters.
 	Stdin string `json:"stdin,omitempty"`
@@ -67,9 +75,24 @@ type Approval struct {
 	// What became of it.
 	Scope  string `json:"scope,omitempty"`
 	Reason string `json:"reason,omitempty"` // of a no
+	// Keep and EndBeside are as in ApprovalDecision.
+	Keep      bool `json:"keep,omitempty"`
+	EndBeside bool `json:"end_beside,omitempty"`
 	// Approver is who decided.
 	Approver *Approver  `json:"approver,omitempty"`
 	Decided  *time.Time `json:"decided,omitempty"`
+}
+
+// A ChangedFile is a file of the project and when it changed.
+type ChangedFile struct {
+	Path string    `json:"path"` // relative to the project
+	At   time.Time `json:"at"`
+}
+
+// An ApprovalRun is a background run.
+type ApprovalRun struct {
+	Run     string `json:"run"`
+	Command string `json:"command"`
 }
 
 // An ApprovalCaller is who asked.
@@ -96,6 +119,11 @@ type ApprovalDecision struct {
 	Decision string `json:"decision"`         // DecideAllow or DecideDeny
 	Reason   string `json:"reason,omitempty"` // of a no; reaches the agent
 	Scope    string `json:"scope,omitempty"`  // of a yes; ScopeOnce when absent
+	// Keep, with a yes, gives the command the /tmp, network and caches of its
+	// session, which earlier commands may have filled; else it has empty ones.
+	Keep bool `json:"keep,omitempty"`
+	// EndBeside, with a yes, ends the background runs in the project first.
+	EndBeside bool `json:"end_beside,omitempty"`
 	// Binding, if given, must be the approval's: the yes is to what was shown.
 	Binding string `json:"binding,omitempty"`
 }
@@ -125,6 +153,8 @@ func ParseApprovalDecision(body []byte) (ApprovalDecision, *Error) {
 			return ""
 		}),
 		stringField("scope", false, &d.Scope, oneOf(ScopeOnce, ScopeSession)),
+		boolField("keep", &d.Keep),
+		boolField("end_beside", &d.EndBeside),
 		stringField("binding", false, &d.Binding, func(s string) string {
 			if len(s) != 64 {
 				return "must be 64 hexadecimal digits"
@@ -136,6 +166,8 @@ func ParseApprovalDecision(body []byte) (ApprovalDecision, *Error) {
 	case problems != nil:
 	case d.Decision == DecideDeny && d.Scope != "":
 		problems = []string{"scope: is for a yes only"}
+	case d.Decision == DecideDeny && (d.Keep || d.EndBeside):
+		problems = []string{"decision: a no keeps and ends nothing"}
 	case d.Decision == DecideAllow && d.Reason != "":
 		problems = []string{"reason: is for a no only"}
 	}

@@ -14,7 +14,7 @@ import (
 var described = []any{
 	ExecRequest{}, CheckRequest{}, Result{}, Provenance{}, Denied{}, Encoding{}, Truncated{}, Decision{}, Reason{}, At{}, Grant{}, Net{}, Receipt{}, Limits{}, Usage{},
 	DecidedEvent{}, StartedEvent{}, OutputEvent{}, FinishedEvent{}, CheckAnswer{}, Status{}, Layer{}, TraceAnswer{}, ErrorAnswer{}, Error{},
-	Created{}, ApprovalEvent{}, Approval{}, ApprovalCaller{}, Approver{}, ApprovalDecision{}, ApprovalAnswer{}, ApprovalList{},
+	Created{}, ApprovalEvent{}, Approval{}, ApprovalCaller{}, ChangedFile{}, ApprovalRun{}, Approver{}, ApprovalDecision{}, ApprovalAnswer{}, ApprovalList{},
 	LimitsRequest{}, RunInfo{}, BackgroundAnswer{}, RunsAnswer{}, RunAnswer{}, Piece{}, SignalRequest{}, StdinRequest{}, ResizeRequest{}, DoneAnswer{}, Outcome{},
 	SessionRequest{}, Budget{}, Spent{}, Session{}, SessionAnswer{}, SessionList{}, WaitingAnswer{}, BatchRequest{}, BatchCommand{}, BatchAnswer{}, BatchResult{},
 	Explanation{}, Part{}, Effect{}, PolicySummary{}, Rule{}, LeftOut{}, ReloadAnswer{},

@@ -3,6 +3,7 @@ package confine
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"os"
@@ -53,6 +54,10 @@ func (m *Manager) Run(ctx context.Context, r Request) (Outcome, error) {
 }
 
 func (m *Manager) runOnce(ctx context.Context, r Request) (Outcome, error) {
+	if r.Fresh {
+		r.Session = freshPrefix + rand.Text()
+		defer m.forget(r.Caller, r.Project, r.Session)
+	}
 	s, err := m.acquire(&r)
 	if err != nil {
 		return Outcome{}, err

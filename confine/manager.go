@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,6 +154,7 @@ func New(cfg Config) (*Manager, error) {
 		m.null.Close()
 		return nil, err
 	}
+	m.forgetAll()
 	m.cgroups = findCgroups()
 	m.sweeper = time.NewTicker(max(m.idle/4, time.Millisecond))
 	go m.serveThread()
@@ -342,7 +345,7 @@ func (m *Manager) acquire(r *Request) (*session, error) {
 		site, paths := m.site, m.paths
 		m.mu.Unlock()
 
-		s, err := newSession(m, c, project, root, links, site, paths)
+		s, err := newSession(m, c, project, root, links, site, paths, key.name)
 		m.mu.Lock()
 		delete(m.making, key)
 		close(making)
@@ -456,10 +459,53 @@ func (m *Manager) retireIfAlone(s *session) bool {
 	return alone
 }
 
-// cacheName is the name of a project's cache directory.
-func cacheName(project string) string {
+// freshPrefix begins the names of sessions for one command, and of their caches.
+const freshPrefix = "fresh-"
+
+// cacheName is the name of the cache directory of a session in a project: they
+// share one, but for those of one command.
+func cacheName(project, session string) string {
+	if strings.HasPrefix(session, freshPrefix) {
+		return session
+	}
 	sum := sha256.Sum256([]byte(project))
 	return hex.EncodeToString(sum[:12])
+}
+
+// forget ends a session for one command and removes its caches.
+func (m *Manager) forget(c Caller, project, name string) {
+	m.mu.Lock()
+	key := sessionKey{c.UID, project, name}
+	s := m.sessions[key]
+	delete(m.sessions, key)
+	m.mu.Unlock()
+	if s != nil {
+		s.close()
+	}
+	removeTree(filepath.Join(m.stateDir, "cache", strconv.Itoa(int(c.UID)), name))
+}
+
+// forgetAll removes the caches that a daemon which was killed has left.
+func (m *Manager) forgetAll() {
+	left, _ := filepath.Glob(filepath.Join(m.stateDir, "cache", "*", freshPrefix+"*"))
+	for _, dir := range left {
+		removeTree(dir)
+	}
+}
+
+// removeTree removes the directory with all beneath it, also what its owner has
+// made unwritable. Links are not followed.
+func removeTree(dir string) {
+	if os.RemoveAll(dir) == nil {
+		return
+	}
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	_ = os.RemoveAll(dir)
 }
 
 // Layers says which layers this machine has, by running `true` confined for the

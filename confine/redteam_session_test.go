@@ -358,7 +358,7 @@ for p in PIDS:
 func TestCachePlacesReplaced(t *testing.T) {
 	each(t, func(t *testing.T, b box) {
 		b.run(t, policy.Grant{}, "true")
-		dir := filepath.Join(b.m.stateDir, "cache", strconv.Itoa(int(b.caller.UID)), cacheName(b.project))
+		dir := filepath.Join(b.m.stateDir, "cache", strconv.Itoa(int(b.caller.UID)), cacheName(b.project, ""))
 		secret := t.TempDir()
 		os.WriteFile(secret+"/secret", []byte("OUTSIDE"), 0o600)
 		for name, put := range map[string]func(path string) error{

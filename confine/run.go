@@ -19,7 +19,10 @@ type Request struct {
 	// Session names a session of the caller's in the project that lasts until
 	// Manager.End; "" is the one that is kept warm.
 	Session string
-	Dir     string // project-relative directory to start in; "." is the project
+	// Fresh gives the command a session of its own instead, with an empty /tmp,
+	// home and caches, of which nothing is left when it has ended.
+	Fresh bool
+	Dir   string // project-relative directory to start in; "." is the project
 	// Env is what the command's environment has besides, "NAME=value" each, in
 	// the place of what it would have.
 	Env     []string

@@ -80,8 +80,8 @@ type session struct {
 }
 
 // newSession starts a keeper and waits for its root.
-func newSession(m *Manager, c Caller, project string, root unix.Stat_t, links gitLinks, site roots, paths *pathSet) (*session, error) {
-	cache, err := m.cacheDir(c, project)
+func newSession(m *Manager, c Caller, project string, root unix.Stat_t, links gitLinks, site roots, paths *pathSet, name string) (*session, error) {
+	cache, err := m.cacheDir(c, cacheName(project, name))
 	if err != nil {
 		return nil, err
 	}
@@ -693,9 +693,9 @@ func (s *session) usable() bool {
 }
 
 // cacheDir makes the directories of the caches of a caller and project.
-func (m *Manager) cacheDir(c Caller, project string) (string, error) {
+func (m *Manager) cacheDir(c Caller, name string) (string, error) {
 	top := filepath.Join(m.stateDir, "cache", strconv.Itoa(int(c.UID)))
-	dir := filepath.Join(top, cacheName(project))
+	dir := filepath.Join(top, name)
 	// the parents belong to the daemon, so that nobody can put a link there
 	if err := os.MkdirAll(top, 0o711); err != nil {
 		return "", &Unavailable{Layer: "mount view", Err: err}

@@ -16,7 +16,9 @@ const approvalsUsage = `usage:
   pinfold approvals [flags]                   list what waits for approval
   pinfold approvals watch [flags]             show what waits, whenever that changes
   pinfold approvals show [flags] ID           show one: what would run, why it is asked about, what it could do
-  pinfold approvals allow [flags] ID          say yes: --session for exactly this command until it expires
+  pinfold approvals allow [flags] ID          say yes: --session for exactly this command until it expires; --keep lets it
+                                              see what earlier commands left in /tmp and caches; --end-beside ends the
+                                              background runs in the project first
   pinfold approvals deny [flags] ID           say no: --reason reaches the agent
   pinfold approvals revoke [flags] ID         take a yes back
 an ID may be cut short, as long as it is clear
@@ -48,6 +50,8 @@ func approvalsCommand(args []string) int {
 		run = a.show
 	case "allow":
 		a.flags.BoolVar(&a.session, "session", false, "exactly this command, by this user in this project, for 8 hours")
+		a.flags.BoolVar(&a.keep, "keep", false, "give it the /tmp, network and caches that earlier commands used")
+		a.flags.BoolVar(&a.endBeside, "end-beside", false, "end the background runs in the project first")
 		run = func() error { return a.decide(api.DecideAllow) }
 	case "deny":
 		a.flags.StringVar(&a.reason, "reason", "", "`text` that the agent gets to read")
@@ -89,6 +93,7 @@ type approvalsClient struct {
 	flags              *flag.FlagSet
 	socket, reason     string
 	session, all, json bool
+	keep, endBeside    bool
 
 	ctx    context.Context
 	client *api.Client
@@ -217,6 +222,12 @@ func describeApproval(p *api.Approval) string {
 	fmt.Fprintf(&b, "asked by:  %s (uid %d), process %d, %s\n", visible(p.Caller.User), p.Caller.UID, p.Caller.PID, visible(p.Caller.Executable))
 	fmt.Fprintf(&b, "since:     %s, until %s\n", p.Created.Format(time.TimeOnly), p.Expires.Format(time.TimeOnly))
 	fmt.Fprintf(&b, "project:   %s, in %s\n", visible(p.Project), visible(p.Cwd))
+	if p.Session != "" {
+		fmt.Fprintf(&b, "session:   %s\n", p.Session)
+	}
+	for _, e := range p.Env {
+		fmt.Fprintf(&b, "env:       %s\n", visible(e))
+	}
 	if p.Stdin != "" {
 		fmt.Fprintf(&b, "stdin:     %s\n", visible(p.Stdin))
 	}
@@ -232,7 +243,18 @@ func describeApproval(p *api.Approval) string {
 	}
 	b.WriteString(grantInWords(p.Grant))
 	if p.Explanation != nil && p.Explanation.Opaque {
-		b.WriteString("it runs code that was not read: what binds it is the above, not the text; files of the project that it loads may change until it runs\n")
+		b.WriteString("it runs code that was not read, and may load files of the project: what binds it is the above, not the text\n")
+		if p.Unbound {
+			b.WriteString("the project has too many files to look through all: one that changes until it runs may go unnoticed\n")
+		} else {
+			b.WriteString("a file of the project that changes until it runs ends this approval\n")
+		}
+	}
+	for i, c := range p.Changed {
+		b.WriteString(map[bool]string{true: "changed:   ", false: "           "}[i == 0] + c.At.Local().Format(time.DateTime) + "  " + visible(c.Path) + "\n")
+	}
+	for _, r := range p.Beside {
+		fmt.Fprintf(&b, "beside it: %s  %s\n", r.Run, visible(r.Command))
 	}
 	if p.Approver != nil {
 		fmt.Fprintf(&b, "decided:   by %s (uid %d)", visible(p.Approver.User), p.Approver.UID)
@@ -254,7 +276,7 @@ func (a *approvalsClient) decide(decision string) error {
 	if err != nil {
 		return err
 	}
-	d := api.ApprovalDecision{Decision: decision, Reason: a.reason, Binding: p.Binding}
+	d := api.ApprovalDecision{Decision: decision, Reason: a.reason, Binding: p.Binding, Keep: a.keep, EndBeside: a.endBeside}
 	if a.session {
 		d.Scope = api.ScopeSession
 	}

@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// maxPending is how many approvals of one caller may wait at once.
-	maxPending = 8
 	// maxStanding is how many of one caller's may hold for the session.
 	maxStanding = 64
 	// maxDecided is how many that are over are kept to be looked at.
@@ -53,6 +51,7 @@ var becomes = map[string]map[act]string{
 type approvals struct {
 	now  func() time.Time
 	note func(*api.Approval, act) error // records it; an error keeps a yes from counting
+	most int64                          // of one caller that wait at once
 
 	mu      sync.Mutex
 	all     map[string]*approval
@@ -64,11 +63,12 @@ type approvals struct {
 type approval struct {
 	api.Approval
 	side    []process     // the asker's, when it asked
+	files   string        // footprint of the project, when it was asked
 	decided chan struct{} // closed when it is pending no more
 }
 
 func newApprovals(note func(*api.Approval, act) error) *approvals {
-	return &approvals{now: time.Now, note: note, all: map[string]*approval{}, changed: map[chan struct{}]bool{}}
+	return &approvals{now: time.Now, note: note, most: DefaultCaps.Pending, all: map[string]*approval{}, changed: map[chan struct{}]bool{}}
 }
 
 // errNoApproval is the answer for an approval that is not there, and for one
@@ -77,7 +77,7 @@ var errNoApproval = &api.Error{Code: api.NotFound, Message: "there is no such ap
 
 // ask makes a pending approval of what is given, or finds one that a yes for the
 // session holds for, which is allowed at once.
-func (a *approvals) ask(given api.Approval, side []process) (*approval, *api.Error) {
+func (a *approvals) ask(given api.Approval, side []process, files string) (*approval, *api.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expire()
@@ -93,11 +93,11 @@ func (a *approvals) ask(given api.Approval, side []process) (*approval, *api.Err
 			pending++
 		}
 	}
-	if pending >= maxPending {
+	if pending >= int(a.most) {
 		return nil, &api.Error{Code: api.Busy, Message: "too many of your commands wait for approval", Retryable: true,
 			RecommendedAction: "wait until one of them has been decided"}
 	}
-	p := &approval{Approval: given, side: side, decided: make(chan struct{})}
+	p := &approval{Approval: given, side: side, files: files, decided: make(chan struct{})}
 	p.State, p.Created = api.StatePending, a.now()
 	p.Expires = p.Created.Add(api.ApprovalLife)
 	if err := a.note(&p.Approval, actAsk); err != nil {
@@ -139,10 +139,11 @@ func (a *approvals) await(ctx context.Context, p *approval) *api.Error {
 	}
 }
 
-// use takes the yes for a command that starts now, bound to what would run. A
-// yes for the session stays; one for this run is used up. It is called last,
-// when everything was decided again.
-func (a *approvals) use(p *approval, binding string) *api.Error {
+// use takes the yes for a command that starts now, bound to what would run and, for
+// this run, to the project's files. A yes for the session stays, whatever became of
+// the files; one for this run is used up. It is called last, when everything was
+// decided again.
+func (a *approvals) use(p *approval, binding, files string) *api.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expire()
@@ -156,6 +157,11 @@ func (a *approvals) use(p *approval, binding string) *api.Error {
 	}
 	if p.Scope == api.ScopeSession {
 		return nil
+	}
+	if files != p.files {
+		_ = a.become(p, actSpoil)
+		return &api.Error{Code: api.ApprovalStale, Message: "files of the project have changed since it was asked, and the command may load them",
+			Retryable: true, RecommendedAction: "ask again"}
 	}
 	if err := a.become(p, actStart); err != nil {
 		return &api.Error{Code: api.TraceUnavailable, Message: "the use of the approval could not be recorded, so nothing was run", Retryable: true}
@@ -203,6 +209,7 @@ func (a *approvals) decide(id string, by api.Approver, may mayDecide, d api.Appr
 	now := a.now()
 	p.Approver, p.Decided, p.Reason = &by, &now, d.Reason
 	if what == actAllow {
+		p.Keep, p.EndBeside = d.Keep, d.EndBeside
 		p.Scope = cmp.Or(d.Scope, api.ScopeOnce)
 		if p.Scope == api.ScopeSession {
 			if a.standing(p.Caller.UID) >= maxStanding {

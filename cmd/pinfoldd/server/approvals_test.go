@@ -41,7 +41,7 @@ func TestApprovalTable(t *testing.T) {
 	for state, way := range reach {
 		for _, what := range acts {
 			a := newApprovals(silently)
-			p, failed := a.ask(given("x", 1), nil)
+			p, failed := a.ask(given("x", 1), nil, "")
 			if failed != nil {
 				t.Fatal(failed)
 			}
@@ -79,7 +79,7 @@ func TestApprovalDecided(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApprovals(silently)
-			p, _ := a.ask(given("x", 1), nil)
+			p, _ := a.ask(given("x", 1), nil, "")
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			time.AfterFunc(10*time.Millisecond, func() { c.decide(a, p, cancel) })
@@ -101,25 +101,25 @@ func codeOf(e *api.Error) api.Code {
 // TestApprovalOnce proves that a yes starts one run, and only what was approved.
 func TestApprovalOnce(t *testing.T) {
 	a := newApprovals(silently)
-	p, _ := a.ask(given("x", 1), nil)
-	if code := codeOf(a.use(p, p.Binding)); code != api.ApprovalStale {
+	p, _ := a.ask(given("x", 1), nil, "")
+	if code := codeOf(a.use(p, p.Binding, "")); code != api.ApprovalStale {
 		t.Errorf("used without a yes: %q", code)
 	}
 	if _, failed := a.decide("x", bob, anybody, yes); failed != nil {
 		t.Fatal(failed)
 	}
-	if failed := a.use(p, p.Binding); failed != nil {
+	if failed := a.use(p, p.Binding, ""); failed != nil {
 		t.Error(failed)
 	}
-	if code := codeOf(a.use(p, p.Binding)); code != api.ApprovalStale {
+	if code := codeOf(a.use(p, p.Binding, "")); code != api.ApprovalStale {
 		t.Errorf("used twice: %q", code)
 	}
-	q, _ := a.ask(given("y", 1), nil)
+	q, _ := a.ask(given("y", 1), nil, "")
 	_, _ = a.decide("y", bob, anybody, yes)
-	if code := codeOf(a.use(q, "another")); code != api.ApprovalStale {
+	if code := codeOf(a.use(q, "another", "")); code != api.ApprovalStale {
 		t.Errorf("something else: %q", code)
 	}
-	if code := codeOf(a.use(q, q.Binding)); code != api.ApprovalStale {
+	if code := codeOf(a.use(q, q.Binding, "")); code != api.ApprovalStale {
 		t.Errorf("after something else: %q", code)
 	}
 }
@@ -130,20 +130,20 @@ func TestApprovalSession(t *testing.T) {
 	a := newApprovals(silently)
 	now := time.Now()
 	a.now = func() time.Time { return now }
-	p, _ := a.ask(given("x", 1), nil)
+	p, _ := a.ask(given("x", 1), nil, "")
 	if _, failed := a.decide("x", bob, anybody, api.ApprovalDecision{Decision: api.DecideAllow, Scope: api.ScopeSession}); failed != nil {
 		t.Fatal(failed)
 	}
 	again := func(uid uint32, binding string) string {
 		g := given(fmt.Sprint(rand.Uint64()), uid)
 		g.Binding = binding
-		q, failed := a.ask(g, nil)
+		q, failed := a.ask(g, nil, "")
 		if failed != nil {
 			t.Fatal(failed)
 		}
 		defer a.happen(q, actDeny)
 		if q.State == api.StateAllowed {
-			if failed := a.use(q, binding); failed != nil {
+			if failed := a.use(q, binding, ""); failed != nil {
 				t.Error(failed)
 			}
 		}
@@ -164,7 +164,7 @@ func TestApprovalSession(t *testing.T) {
 	if got := again(1, p.Binding); got != api.StatePending {
 		t.Errorf("after its time it is %s", got)
 	}
-	q, _ := a.ask(given("z", 1), nil)
+	q, _ := a.ask(given("z", 1), nil, "")
 	_, _ = a.decide("z", bob, anybody, api.ApprovalDecision{Decision: api.DecideAllow, Scope: api.ScopeSession})
 	if _, failed := a.revoke("z", bob, anybody); failed != nil {
 		t.Fatal(failed)
@@ -178,7 +178,7 @@ func TestApprovalSession(t *testing.T) {
 // words as one that does not exist.
 func TestApprovalOwner(t *testing.T) {
 	a := newApprovals(silently)
-	_, _ = a.ask(given("x", 1), nil)
+	_, _ = a.ask(given("x", 1), nil, "")
 	_, other := a.find(2, "x")
 	_, none := a.find(2, "nothing")
 	if other == nil || !reflect.DeepEqual(other, none) {
@@ -196,11 +196,11 @@ func TestApprovalUnrecorded(t *testing.T) {
 		return nil
 	})
 	fails = "ask"
-	if _, failed := a.ask(given("x", 1), nil); codeOf(failed) != api.TraceUnavailable {
+	if _, failed := a.ask(given("x", 1), nil, ""); codeOf(failed) != api.TraceUnavailable {
 		t.Errorf("ask: %v", failed)
 	}
 	fails = actAllow
-	p, _ := a.ask(given("x", 1), nil)
+	p, _ := a.ask(given("x", 1), nil, "")
 	if _, failed := a.decide("x", bob, anybody, yes); codeOf(failed) != api.TraceUnavailable || p.State != api.StatePending || p.Approver != nil {
 		t.Errorf("allow: %v, %s", failed, p.State)
 	}
@@ -208,7 +208,7 @@ func TestApprovalUnrecorded(t *testing.T) {
 	if _, failed := a.decide("x", bob, anybody, yes); failed != nil {
 		t.Fatal(failed)
 	}
-	if failed := a.use(p, p.Binding); codeOf(failed) != api.TraceUnavailable {
+	if failed := a.use(p, p.Binding, ""); codeOf(failed) != api.TraceUnavailable {
 		t.Errorf("start: %v", failed)
 	}
 }
@@ -217,22 +217,22 @@ func TestApprovalUnrecorded(t *testing.T) {
 // room for another's.
 func TestApprovalFlood(t *testing.T) {
 	a := newApprovals(silently)
-	for i := range maxPending {
-		if _, failed := a.ask(given(fmt.Sprint(i), 1), nil); failed != nil {
+	for i := range int(DefaultCaps.Pending) {
+		if _, failed := a.ask(given(fmt.Sprint(i), 1), nil, ""); failed != nil {
 			t.Fatal(failed)
 		}
 	}
-	if _, failed := a.ask(given("more", 1), nil); codeOf(failed) != api.Busy {
+	if _, failed := a.ask(given("more", 1), nil, ""); codeOf(failed) != api.Busy {
 		t.Errorf("%v", failed)
 	}
-	if _, failed := a.ask(given("other", 2), nil); failed != nil {
+	if _, failed := a.ask(given("other", 2), nil, ""); failed != nil {
 		t.Errorf("another caller: %v", failed)
 	}
 	for i := range 3 * maxDecided {
-		_, _ = a.ask(given(fmt.Sprint("d", i), 3), nil)
+		_, _ = a.ask(given(fmt.Sprint("d", i), 3), nil, "")
 		_, _ = a.decide(fmt.Sprint("d", i), bob, anybody, no)
 	}
-	if n := len(a.all); n > maxDecided+maxPending+1 {
+	if n := len(a.all); n > maxDecided+int(DefaultCaps.Pending)+1 {
 		t.Errorf("%d are kept", n)
 	}
 }
@@ -245,7 +245,7 @@ func TestApprovalRace(t *testing.T) {
 	var counted, started atomic.Int32
 	for i := range 200 {
 		id, uid := fmt.Sprint(i), uint32(i)
-		p, failed := a.ask(given(id, uid), nil)
+		p, failed := a.ask(given(id, uid), nil, "")
 		if failed != nil {
 			t.Fatal(failed)
 		}
@@ -264,7 +264,7 @@ func TestApprovalRace(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rand.IntN(3))*time.Millisecond)
 				defer cancel()
-				if a.await(ctx, p) == nil && a.use(p, p.Binding) == nil {
+				if a.await(ctx, p) == nil && a.use(p, p.Binding, "") == nil {
 					started.Add(1)
 				}
 			})

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,7 +31,7 @@ func (s *Server) approve(ctx context.Context, o *order, v verdict) verdict {
 		return v
 	}
 	q, p := o.question(), o.peer
-	q.explain = true
+	q.explain, q.looksThrough = true, true
 	if v = s.judge(ctx, q, o.slot); v.err != nil || !v.asks() {
 		return v
 	}
@@ -44,9 +45,10 @@ func (s *Server) approve(ctx context.Context, o *order, v verdict) verdict {
 	a, failed := s.approvals.ask(api.Approval{
 		ID: o.id, Run: o.id, Stdin: shownStdin(o.req), Project: v.project, Cwd: v.dir, Binding: bound,
 		Session: o.session.name(), Env: cleanAll(o.session.variables()),
+		Changed: v.footprint.changed, Unbound: v.footprint.part, Beside: s.beside(o, v.project),
 		Caller:   api.ApprovalCaller{UID: p.uid, GID: p.gid, User: q.caller.Name, PID: p.pid, Executable: p.executable},
 		Decision: wireDecision(&v.decision, v.policy), Grant: wireGrant(&v.decision.Grant), Explanation: wireExplanation(v.explanation),
-	}, asking(side))
+	}, asking(side), v.footprint.hash)
 	if failed != nil {
 		return refused(v, failed)
 	}
@@ -55,6 +57,9 @@ func (s *Server) approve(ctx context.Context, o *order, v verdict) verdict {
 	}
 	if failed = s.approvals.await(ctx, a); failed != nil {
 		return refused(v, failed)
+	}
+	if s.approvals.show(a).EndBeside {
+		s.endBeside(ctx, o, v.project)
 	}
 	// Nothing else of the project may change it between the second look and the
 	// end of the run.
@@ -72,7 +77,7 @@ func (s *Server) approve(ctx context.Context, o *order, v verdict) verdict {
 		if err != nil {
 			bound = ""
 		}
-		again.err = s.approvals.use(a, bound)
+		again.err = s.approvals.use(a, bound, again.footprint.hash)
 	} else {
 		s.approvals.happen(a, actSpoil)
 	}
@@ -82,6 +87,38 @@ func (s *Server) approve(ctx context.Context, o *order, v verdict) verdict {
 	}
 	again.approval, again.leave = s.approvals.show(a), leave
 	return again
+}
+
+// beside returns the asker's other background runs in the project.
+func (s *Server) beside(o *order, project string) (list []api.ApprovalRun) {
+	for _, r := range s.runningBeside(o, project) {
+		list = append(list, api.ApprovalRun{Run: r.info.Run, Command: r.info.Command})
+	}
+	return list
+}
+
+func (s *Server) runningBeside(o *order, project string) []*running {
+	return slices.DeleteFunc(s.registry.of(o.peer.uid), func(r *running) bool {
+		return r.info.Run == o.id || r.info.Project != project || r.now().State != api.RunRunning || !r.info.Background
+	})
+}
+
+// endBeside ends them, and returns when they have ended.
+func (s *Server) endBeside(ctx context.Context, o *order, project string) {
+	list := s.runningBeside(o, project)
+	for _, r := range list {
+		select {
+		case r.signals <- unix.SIGKILL:
+		case <-r.ended:
+		case <-ctx.Done():
+		}
+	}
+	for _, r := range list {
+		select {
+		case <-r.ended:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // howOf is what a yes holds for besides the text: what the command reads, that it

@@ -346,6 +346,7 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), gone f
 	r := confine.Request{
 		Caller: j.caller, Project: j.verdict.project, Root: j.verdict.root, Dir: j.verdict.dir, Text: j.verdict.decision.Text,
 		Grant: j.verdict.session.bound(j.verdict.decision.Grant), Timeout: j.timeout,
+		Fresh:   j.verdict.approval != nil && !j.verdict.approval.Keep,
 		Session: j.verdict.session.name(), Env: j.verdict.session.variables(),
 		Merge: j.req.MergeStderr, Limits: wantedLimits(j.req.Limits), Signals: j.entry.signals, Gone: gone,
 	}

@@ -17,6 +17,7 @@ type question struct {
 	caller                confine.Caller
 	project, command, cwd string
 	explain, readsOnly    bool
+	looksThrough          bool     // the project, for a command that runs code which was not read
 	session               *session // whose project it is then
 	how                   string   // what the run is given besides its text, see howOf
 }
@@ -36,6 +37,7 @@ type verdict struct {
 	err                *api.Error
 	approval           *api.Approval // somebody's yes, when one was needed
 	how                string        // of the question
+	footprint          footprint     // of the project, when it was looked through
 	leave              func()        // lets go of what the approved run holds
 }
 
@@ -121,9 +123,15 @@ func (s *Server) judgeNow(ctx context.Context, q question) (v verdict) {
 		}); err != nil {
 			return internal("act as the caller", err)
 		}
-		if !git.look(ctx, &v) {
-			return v
+		if git.look(ctx, &v) {
+			continue
 		}
+		if q.looksThrough && v.err == nil && v.explanation != nil && v.explanation.Opaque {
+			if err := q.caller.Do(func() (err error) { v.footprint, err = lookThrough(v.project); return err }); err != nil {
+				return internal("look through the project", err)
+			}
+		}
+		return v
 	}
 }
 

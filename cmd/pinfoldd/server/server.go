@@ -37,10 +37,12 @@ type Caps struct {
 	Waiting     int64         // requests that wait for one of them to end
 	Wait        time.Duration // and for how long
 	Connections int64         // open at once
+	Sessions    int64         // open at once
+	Pending     int64         // approvals that wait
 }
 
 // DefaultCaps hold where the configuration says nothing else.
-var DefaultCaps = Caps{Runs: 16, Waiting: 16, Wait: 2 * time.Second, Connections: 64}
+var DefaultCaps = Caps{Runs: 16, Waiting: 16, Wait: 2 * time.Second, Connections: 64, Sessions: 8, Pending: 8}
 
 // A Confiner runs commands: a [confine.Manager].
 type Confiner interface {
@@ -130,6 +132,7 @@ func New(c Config) *Server {
 	s.last.Store(time.Now().UnixNano())
 	s.metrics = newMetrics(s)
 	s.approvals = newApprovals(s.recordApproval)
+	s.approvals.most = cmp.Or(c.Caps.Pending, DefaultCaps.Pending)
 	s.gates.all = map[string]*gate{}
 	listening := func(h http.Handler) *http.Server {
 		return &http.Server{

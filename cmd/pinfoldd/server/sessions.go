@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	maxSessions = 8         // of one caller
 	sessionIdle = time.Hour // without a request, or a command under way
 )
 
@@ -109,16 +108,16 @@ func (s *session) drop() {
 }
 
 // add makes the session known, unless its owner has too many.
-func (g *sessions) add(s *session) *api.Error {
+func (g *sessions) add(s *session, most int64) *api.Error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := 0
+	var n int64
 	for id := range g.all {
 		if id.owner == s.owner {
 			n++
 		}
 	}
-	if n >= maxSessions {
+	if n >= most {
 		return &api.Error{Code: api.Busy, Message: "you have as many sessions as you may", Retryable: true, RecommendedAction: "close one; GET /v1/sessions lists them"}
 	}
 	if g.all == nil {
@@ -223,7 +222,7 @@ func (s *session) wrong(v *verdict) *api.Error {
 // keepSession opens the session, when that can be recorded.
 func (s *Server) keepSession(n *session, p *peer) *api.Error {
 	n.ctx, n.end = context.WithCancel(s.base)
-	if failed := s.sessions.add(n); failed != nil {
+	if failed := s.sessions.add(n, cmp.Or(s.Caps.Sessions, DefaultCaps.Sessions)); failed != nil {
 		n.end()
 		return failed
 	}

@@ -471,7 +471,7 @@ func TestSessionEnds(t *testing.T) {
 // that they are his own: another's are not in his way.
 func TestSessionsAreFew(t *testing.T) {
 	f := serve(t, nil)
-	for range maxSessions {
+	for range DefaultCaps.Sessions {
 		f.open(t, api.SessionRequest{})
 	}
 	_, _, err := f.client.OpenSession(context.Background(), api.SessionRequest{Project: f.project})
@@ -494,7 +494,7 @@ func TestSessionsAreFew(t *testing.T) {
 		})
 	}
 	_, list, err := f.client.Sessions(context.Background())
-	if err != nil || len(list.Sessions) != maxSessions {
+	if err != nil || len(list.Sessions) != int(DefaultCaps.Sessions) {
 		t.Fatalf("%d sessions, %v", len(list.Sessions), err)
 	}
 	if _, _, err := f.client.CloseSession(context.Background(), list.Sessions[0].ID); err != nil {
@@ -544,7 +544,7 @@ func TestNoWait(t *testing.T) {
 	if r := f.awaitEnd(t, w.Run); r.Result.Error == nil || r.Result.Error.Code != api.Interrupted {
 		t.Errorf("withdrawn: %+v", r.Result)
 	}
-	for range maxPending {
+	for range DefaultCaps.Pending {
 		asked()
 	}
 	_, _, err := f.client.ExecNoWait(context.Background(), request)
