@@ -12,7 +12,7 @@ import (
 
 // described are the types that openapi.yaml describes, each under its name.
 var described = []any{
-	ExecRequest{}, CheckRequest{}, Result{}, Provenance{}, Denied{}, Encoding{}, Truncated{}, Decision{}, Reason{}, At{}, Grant{}, Net{}, Receipt{}, Limits{}, Usage{},
+	ExecRequest{}, CheckRequest{}, Result{}, Provenance{}, Connection{}, Denied{}, Encoding{}, Truncated{}, Decision{}, Reason{}, At{}, Grant{}, Net{}, Receipt{}, Limits{}, Usage{},
 	DecidedEvent{}, StartedEvent{}, OutputEvent{}, FinishedEvent{}, CheckAnswer{}, Status{}, Layer{}, TraceAnswer{}, ErrorAnswer{}, Error{},
 	Created{}, ApprovalEvent{}, Approval{}, ApprovalCaller{}, ChangedFile{}, ApprovalRun{}, Approver{}, ApprovalDecision{}, ApprovalAnswer{}, ApprovalList{},
 	LimitsRequest{}, RunInfo{}, BackgroundAnswer{}, RunsAnswer{}, RunAnswer{}, Piece{}, SignalRequest{}, StdinRequest{}, ResizeRequest{}, DoneAnswer{}, Outcome{},

@@ -43,11 +43,28 @@ type Outcome struct {
 	// while the command ran, so that the command was ended.
 	ProtectedExposed string `json:"protected_path_exposed,omitempty"`
 	// Left are git's lock files that are there since the command ran.
-	Left     []string  `json:"left,omitempty"`
-	Decision *Decision `json:"decision"`
-	Grant    *Grant    `json:"grant"`
-	Receipt  *Receipt  `json:"receipt"`
-	Usage    *Usage    `json:"usage"`
+	Left []string `json:"left,omitempty"`
+	// Network are the connections that were made or refused, where the grant names
+	// hosts.
+	Network  []Connection `json:"network,omitempty"`
+	Decision *Decision    `json:"decision"`
+	Grant    *Grant       `json:"grant"`
+	Receipt  *Receipt     `json:"receipt"`
+	Usage    *Usage       `json:"usage"`
+}
+
+// A Connection is what is known of a connection to a host, or of several that are
+// alike.
+type Connection struct {
+	Name      string `json:"name"` // "" when it could not be read
+	Port      int    `json:"port"`
+	Address   string `json:"address,omitempty"` // the one that was dialled
+	BytesUp   int64  `json:"bytes_up"`
+	BytesDown int64  `json:"bytes_down"`
+	Verdict   string `json:"verdict"`          // allowed, refused, or failed: allowed and then not reached
+	Rule      string `json:"rule,omitempty"`   // the entry of the grant that has the name
+	Reason    string `json:"reason,omitempty"` // why it was refused or failed
+	Count     int    `json:"count"`
 }
 
 // A Created is a protected name that was taken away.
@@ -127,9 +144,13 @@ type Grant struct {
 	Net       Net      `json:"net"`
 }
 
-// Net is the network of a grant: the session's loopback, and the hosts.
+// Net is the network of a grant: the session's loopback, or with hosts one of its
+// own, from which they alone are reached.
 type Net struct {
-	Hosts []string `json:"hosts"` // always empty in this version
+	// Hosts are names or "*.suffix", each with a port or for 443 and 80, and with
+	// " private" after it where it may be at an address of this machine or a private
+	// network.
+	Hosts []string `json:"hosts"`
 }
 
 // A Receipt says what the kernel enforced, as seen from inside right before the

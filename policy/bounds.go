@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/pinfold/pinfold/policy/hosts"
 )
 
 // bounds are what a rule leaves of a command's grant, or adds to it.
@@ -12,6 +14,7 @@ type bounds struct {
 	Write   *words `toml:"write"`    // project-relative places; of narrow, none means to write nothing
 	Exec    *words `toml:"exec"`     // programs: names, or absolute paths
 	ExecAny bool   `toml:"exec_any"` // any program that the sandbox shows
+	Net     *words `toml:"net"`      // hosts that may be reached, as [hosts.ParseEntry] reads them; of widen alone
 }
 
 // check checks what can be checked without a project.
@@ -29,7 +32,17 @@ func (b *bounds) check() error {
 			return fmt.Errorf("%q: want the name of a program, or its absolute path", name)
 		}
 	}
+	if _, err := hosts.ParseList(b.hosts()); err != nil {
+		return fmt.Errorf("net: %w", err)
+	}
 	return nil
+}
+
+func (b *bounds) hosts() []string {
+	if b == nil || b.Net == nil {
+		return nil
+	}
+	return *b.Net
 }
 
 func (b *bounds) writes() []string {
@@ -52,6 +65,7 @@ type needs struct {
 	opened  []string // protected
 	exec    map[string]bool
 	execAny bool
+	hosts   []string // by rules of the site
 }
 
 // A limit is what may be written, while a command is judged to which it
@@ -87,6 +101,7 @@ func (n *needs) add(more needs) {
 	n.writes = append(n.writes, more.writes...)
 	n.opened = append(n.opened, more.opened...)
 	n.execAny = n.execAny || more.execAny
+	n.hosts = append(n.hosts, more.hosts...)
 	for name := range more.exec {
 		if n.exec == nil {
 			n.exec = map[string]bool{}
@@ -134,6 +149,10 @@ func (j *judge) widen(b *bounds) {
 		j.executes(name)
 	}
 	j.execAny = j.execAny || b.ExecAny
+	if list := b.hosts(); len(list) > 0 {
+		j.hosts = append(j.hosts, list...)
+		j.risk = max(j.risk, Medium)
+	}
 }
 
 // existing returns those of the places that are in the project as they are

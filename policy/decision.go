@@ -132,7 +132,10 @@ type Grant struct {
 // Net is the network of a grant. Its zero value is the session's own loopback
 // and nothing else.
 type Net struct {
-	Hosts []string // reserved for named hosts: always empty for now
+	// Hosts are entries as package hosts reads them, sorted: a name or "*.suffix",
+	// with a port or for 443 and 80. With any, the command has a network of its own
+	// and on it the door to these alone.
+	Hosts []string
 }
 
 // Pinned reports whether the programs of the grant are a closed list.

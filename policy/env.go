@@ -18,6 +18,16 @@ type Env struct {
 	// Git tells what git commands would change; nil where nobody can tell, so that
 	// only what is said on the command line is judged.
 	Git Git
+	// Registries tells which hosts package managers ask; nil where nobody can tell.
+	Registries Registries
+}
+
+// Registries tells which hosts package managers ask, as their configuration outside
+// has it.
+type Registries interface {
+	// Hosts returns entries of package hosts; none for a manager that it does not
+	// know.
+	Hosts(manager string) []string
 }
 
 // A Rewrite is a git command that changes files of its work tree.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pinfold/pinfold/policy/hosts"
 	"github.com/pinfold/pinfold/shparse"
 )
 
@@ -22,9 +23,10 @@ type execution struct {
 	inside bool // it is a program in the project
 	spared bool // by its options neither the fact's changes nor its ask hold
 
-	replaced []string // asking that does not apply to it
-	record   bool     // keep what it does
-	done     []effect // what it does, when that is kept
+	replaced []string   // asking that does not apply to it
+	opened   hosts.List // that rules of the site open for it
+	record   bool       // keep what it does
+	done     []effect   // what it does, when that is kept
 }
 
 // effects judges everything that the command does by its fact.
@@ -33,6 +35,7 @@ func (x *execution) effects() {
 	roles := x.roles()
 	if f.Ask != "" && !x.spared {
 		x.askedAll(f.Ask)
+		x.registries(f)
 	}
 	if f.stdin.kind != "" && x.stdin.Kind == shparse.Document {
 		text := x.argv[0]
@@ -111,6 +114,14 @@ func (x *execution) askedAll(reason string) {
 	for _, place := range x.call.fact.Approved {
 		x.judge.changes(place, x.at)
 	}
+}
+
+// registries notes the hosts that a yes to the command opens.
+func (x *execution) registries(f *fact) {
+	if f.Net == "" || x.judge.env.Registries == nil {
+		return
+	}
+	x.judge.asksFor = append(x.judge.asksFor, x.judge.env.Registries.Hosts(f.Net)...)
 }
 
 func (x *execution) span(f shparse.Field) where { return where{f.Offset, f.End} }
@@ -303,7 +314,7 @@ func (x *execution) role(r role, f shparse.Field, index int) {
 	case roleCode:
 		x.code(r.detail, f)
 	case roleHost:
-		x.judge.effect(x, &effect{kind: effectNetwork, detail: f.String(), at: x.span(f)})
+		x.reaches(f)
 	case roleRemote, roleURL:
 		if !x.remote(f) {
 			x.paths(f, effectReads)
@@ -364,8 +375,35 @@ func (x *execution) remote(f shparse.Field) bool {
 	if colon <= 0 || slash >= 0 && slash < colon || strings.HasPrefix(text, "file:") {
 		return false
 	}
-	x.judge.effect(x, &effect{kind: effectNetwork, detail: f.String(), at: x.span(f)})
+	x.reaches(f)
 	return true
+}
+
+// reaches judges a host that is named, alone or in a URL. One that a rule of the
+// site opens for the command is what that rule is about.
+func (x *execution) reaches(f shparse.Field) {
+	if text, known := f.Known(); known && !f.Many && opens(x.opened, text) {
+		return
+	}
+	x.judge.effect(x, &effect{kind: effectNetwork, detail: f.String(), at: x.span(f)})
+}
+
+// opens reports whether the list holds the host of an http or https URL.
+func opens(list hosts.List, text string) bool {
+	scheme, rest, ok := strings.Cut(text, "://")
+	port, known := map[string]uint16{"http": 80, "https": 443}[scheme]
+	if !ok || !known {
+		return false
+	}
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	name, at, err := hosts.ParseAuthority(rest, port)
+	if err != nil {
+		return false
+	}
+	_, ok = list.Find(name, at)
+	return ok
 }
 
 // module judges what a Python module does with the words that follow it: by its

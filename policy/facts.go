@@ -31,6 +31,7 @@ type fact struct {
 	When     []when            `toml:"when"`     // other roles when options are given
 	Starts   []string          `toml:"starts"`   // programs that it starts: names, or absolute paths
 	Ask      string            `toml:"ask"`      // why it is always asked about
+	Net      string            `toml:"net"`      // the package manager whose registries it needs when that is approved
 	Changes  []string          `toml:"changes"`  // places in the project that it writes besides its operands
 	Approved []string          `toml:"approved"` // places that it writes when what was asked about is approved
 	Response string            `toml:"response"` // role of FILE in a word @FILE, which holds more arguments: "read" or "list"

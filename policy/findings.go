@@ -96,9 +96,21 @@ func (j *judge) decision(text string) Decision {
 	slices.Sort(d.Rules)
 	if d.Verdict != Deny {
 		d.Grant = j.grant()
+		d.Grant.Net.Hosts = j.reachable(d.Verdict)
 		d.Programs = slices.Sorted(maps.Keys(j.exec))
 	}
 	return d
+}
+
+// reachable returns the hosts that rules of the site open, and those that a yes
+// opens where one is asked for: what a fact says is nobody's permission.
+func (j *judge) reachable(v Verdict) []string {
+	list := j.hosts
+	if v == RequireApproval {
+		list = slices.Concat(list, j.asksFor)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // grant returns the union of what the commands need.

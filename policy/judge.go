@@ -64,9 +64,10 @@ type judge struct {
 	calls  int // left for judging commands
 
 	findings findings
-	parts    *parts  // nil but for an explanation
-	needs            // of the grant
-	limits   []limit // what may be written, as rules narrow it
+	parts    *parts   // nil but for an explanation
+	needs             // of the grant
+	limits   []limit  // what may be written, as rules narrow it
+	asksFor  []string // hosts that a yes opens
 	risk     Risk
 	slow     bool
 
@@ -198,6 +199,7 @@ func (j *judge) changing(x *execution, base string) (list []*rule) {
 			if r.speaksOf(x.call) == yes && (r.Verdict != Allow || x.known || name == "*") {
 				list = append(list, r)
 				x.replaced = append(x.replaced, r.Replaces...)
+				x.opened = append(x.opened, r.opens...)
 			}
 		}
 	}

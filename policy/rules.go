@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pinfold/pinfold/policy/hosts"
 	"github.com/pinfold/pinfold/shparse"
 )
 
@@ -56,7 +57,8 @@ type rule struct {
 	ruleFile
 	effects, places uint32 // bit sets; 0 means any
 	paths           Paths
-	perhaps         *rule // applies when it is not known whether this one does; nil when that allows
+	opens           hosts.List // what widen has of hosts
+	perhaps         *rule      // applies when it is not known whether this one does; nil when that allows
 }
 
 // A match says whether something unknown is what a rule is about.
@@ -162,7 +164,7 @@ var ruleChecks = []struct {
 		return f.changesGrant() && (len(f.Command) == 0 || len(f.Effects) > 0)
 	}, "narrow, widen and replaces need a command, and go with no effects"},
 	{func(f *ruleFile) bool {
-		return f.Narrow != nil && f.Narrow.ExecAny
+		return f.Narrow != nil && (f.Narrow.ExecAny || f.Narrow.Net != nil)
 	}, "narrow takes write and exec alone"},
 }
 
@@ -208,6 +210,7 @@ func compileRule(f *ruleFile) (*rule, error) {
 			return fail("%v", err)
 		}
 	}
+	r.opens, _ = hosts.ParseList(f.Widen.hosts()) // checked
 	if f.Verdict != Allow && (len(f.Operands) > 0 || len(f.Paths) > 0) {
 		unsure := *r
 		unsure.Verdict, unsure.perhaps = max(f.Verdict, RequireApproval), nil

@@ -82,6 +82,8 @@ type Finished struct {
 	Truncated  *api.Truncated `json:"truncated,omitempty"` // what the answer left out; absent when it had all
 	Receipt    *api.Receipt   `json:"receipt,omitempty"`   // absent when nothing was started
 	Usage      *api.Usage     `json:"usage,omitempty"`
+	// Network are the connections that were made or refused.
+	Network []api.Connection `json:"network,omitempty"`
 }
 
 // Output counts what a run wrote, in bytes.

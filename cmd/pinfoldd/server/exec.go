@@ -350,6 +350,12 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), gone f
 		Session: j.verdict.session.name(), Env: j.verdict.session.variables(),
 		Merge: j.req.MergeStderr, Limits: wantedLimits(j.req.Limits), Signals: j.entry.signals, Gone: gone,
 	}
+	if len(r.Grant.Net.Hosts) > 0 {
+		_ = j.caller.Do(func() error {
+			r.Env = newRegistries(j.caller, j.verdict.project, j.verdict.writable).environment()
+			return nil
+		})
+	}
 	if j.entry.in != nil {
 		r.Stdin = j.entry.in
 	}
@@ -403,6 +409,7 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), gone f
 			final.Detail = outcome.Error.Message
 		}
 		final.ExitCode, final.Signal, final.Receipt, final.Usage = outcome.ExitCode, outcome.Signal, outcome.Receipt, outcome.Usage
+		final.Network = outcome.Network
 	}
 	recorded = true
 	j.server.metrics.ended(j.decision.Verdict, strings.ToUpper(final.ErrorType))
@@ -420,6 +427,7 @@ func (j *job) outcome(out *confine.Outcome) *api.Outcome {
 		Error: endedEarly(out.Ended, j.timeout, &out.Receipt.Limits), EndedChildren: out.Outlived,
 		Provenance: api.Provenance{Source: api.CommandOutput}, Denied: wireDenied(out.Denied), Masked: cleanAll(out.Masked),
 		Hidden: cleanAll(out.Hidden), ProtectedCreated: wireCreated(out.Created), ProtectedExposed: clean(out.Exposed), Left: cleanAll(out.Left),
+		Network: wireNetwork(out.Network),
 	}
 	if out.FinalDir != "" {
 		o.FinalDir = &out.FinalDir

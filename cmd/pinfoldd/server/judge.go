@@ -162,6 +162,7 @@ func (s *Server) decide(v *verdict, q question, view confine.View, git *lookahea
 	env := policy.Env{
 		Project: v.project, Dir: v.dir, Home: view.Home, Path: view.Path,
 		Readable: view.Readable, Writable: view.Writable, ReadsOnly: q.readsOnly, Files: t, Git: git,
+		Registries: newRegistries(q.caller, v.project, view.Writable),
 	}
 	if q.explain {
 		e := rules.Examine(script, env)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pinfold/pinfold/api"
 	"github.com/pinfold/pinfold/confine"
+	"github.com/pinfold/pinfold/confine/door"
 	"github.com/pinfold/pinfold/policy"
 )
 
@@ -77,6 +78,15 @@ func wireGrant(g *policy.Grant) *api.Grant {
 		Write: notNil(g.Write), Protected: notNil(g.Protected), Exec: g.Exec, ExecAny: g.ExecAny,
 		Net: api.Net{Hosts: notNil(g.Net.Hosts)},
 	}
+}
+
+func wireNetwork(list []door.Connection) []api.Connection {
+	var out []api.Connection
+	for _, c := range list {
+		out = append(out, api.Connection{Name: c.Name, Port: int(c.Port), Address: c.Address, BytesUp: c.Up, BytesDown: c.Down,
+			Verdict: c.Verdict, Rule: c.Rule, Reason: clean(c.Reason), Count: c.Count})
+	}
+	return out
 }
 
 func wireReceipt(r *confine.Receipt, setting string) *api.Receipt {
