@@ -51,7 +51,7 @@ func (g Grant) Words() string {
 // are denied, and what holds for all.
 func (p *Policy) Summary() string {
 	var b strings.Builder
-	b.WriteString("Commands run in a sandbox rooted at the project. Anything else of the machine is invisible, and there is no network.\n")
+	b.WriteString("Commands run in a sandbox rooted at the project. Anything else of the machine is invisible, and there is no network but the hosts that a grant names: programs reach those through a proxy that their environment has.\n")
 	for _, v := range []Verdict{Allow, RequireApproval, Deny} {
 		if names := p.namesOf(v); len(names) > 0 {
 			fmt.Fprintf(&b, "%s: %s.\n", map[Verdict]string{Allow: "Run unasked", RequireApproval: "Need approval", Deny: "Denied"}[v], strings.Join(names, ", "))

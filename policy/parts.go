@@ -123,8 +123,8 @@ var workspace = sync.OnceValue(func() *Policy {
 var beyond = map[string]string{
 	"deny-outside":         "the site's policy can show the directory to commands: readable = [...], or writable = [...]",
 	"deny-readable-write":  "the site's policy can let commands write a directory of the site's own: writable = [...]",
-	"deny-network":         "no policy helps: commands have no network",
-	"deny-network-clients": "no policy helps: commands have no network",
+	"deny-network":         "the site's policy can open hosts for a command: a rule with widen = { net = [...] }",
+	"deny-network-clients": "the site's policy can open hosts for a command: a rule with widen = { net = [...] }, and this one switched off",
 	"deny-privilege":       "no policy helps: commands can gain no privileges",
 	"deny-device-write":    "no policy helps: commands see no devices but /dev/null and its kind",
 	"deny-device-read":     "no policy helps: commands see no devices but /dev/null and its kind",
