@@ -133,7 +133,7 @@ test-systemd: deb
 
 bench: build
 	$(GO) run ./cmd/pinfoldd/bench
-	$(GO) test -run "^$$" -bench . ./trace/redact
+	$(GO) test -run "^$$" -bench . ./trace/redact ./confine/door
 
 # By verdict, rule and first word, under the default and under workspace.
 friction:

@@ -30,7 +30,7 @@ func TestLayerLeftOut(t *testing.T) {
 		{"the host's name", breakUTSns, widest, []string{"uts namespace", "namespaces"}},
 		{"the host's cgroups", breakCgroupns, widest, []string{"cgroup namespace"}},
 		// another init's /proc may come over its own there, with nothing of it to see
-		{"the session's mounts", breakMntns, widest, []string{"mnt namespace", "seccomp"}},
+		{"the session's mounts", breakMntns, widest, []string{"mnt namespace", "seccomp", "proc"}},
 		{"the session's processes", breakPidns, widest, []string{"pid namespace"}},
 		{"another uid", breakIDs, widest, []string{"user namespace"}},
 		{"the bounding set stays", breakBounding, widest, []string{"capabilities"}},
