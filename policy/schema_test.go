@@ -188,7 +188,11 @@ func (c *schemaCheck) check(path string, schema map[string]any, value any) {
 		}
 	}
 	if ref, ok := schema["$ref"].(string); ok {
-		c.check(path, c.root["$defs"].(map[string]any)[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any), value)
+		at := c.root
+		for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+			at = at[name].(map[string]any)
+		}
+		c.check(path, at, value)
 		return
 	}
 	if choices, ok := schema["anyOf"].([]any); ok {
