@@ -53,11 +53,11 @@ func (f *fixture) asEach(t *testing.T, n int, call func(i int, uid uint32, clien
 }
 
 // TestStress has callers open and close sessions, run commands, ask for approvals
-// and cancel all of that at random, while approvers decide, the policy changes and
-// in the end the daemon goes. No decision is lost, doubled or crossed: each answer
+// and cancel all of that at random, while approvers decide and the policy changes;
+// in the end, with sessions open and approvals pending, the daemon goes. No decision is lost, doubled or crossed: each answer
 // is to its own question, what nobody approved never runs, what was approved runs
 // at most once, and every run that was let start has its end on the trace.
-// PINFOLD_STRESS=full is 200 sessions, 50 pending approvals and 16 callers.
+// PINFOLD_STRESS=full is 16 callers, who open some 700 sessions.
 func TestStress(t *testing.T) {
 	callers, rounds, each := 6, 2, 25
 	caps := Caps{Runs: 64, Waiting: 256, Wait: 20 * time.Second, Connections: 256, Sessions: 16, Pending: 16}
