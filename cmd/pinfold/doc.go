@@ -22,6 +22,8 @@
 //	pinfold trace verify [flags]             check the chain and the signatures; executes pinfoldd
 //	pinfold eval [flags] TASKS.jsonl         run tasks and compare the trace with what they expect; executes pinfoldd
 //	pinfold replay --policy NEW TRACE        decide recorded commands again, run nothing; executes pinfoldd
+//	pinfold completion bash|zsh|fish         print what completes commands in that shell
+//	pinfold man                              print the manual page
 //	pinfold --version
 //
 // Commands of run and sh read the client's standard input when it is a pipe or a

@@ -54,7 +54,9 @@ const usage = `usage:
   pinfold trace [flags]                    show your own records; verify, stats, tail
   pinfold eval TASKS.jsonl                 run tasks and compare the trace with what they expect
   pinfold replay --policy NEW TRACE        decide again under another policy, run nothing
-  pinfold --version
+  pinfold completion bash|zsh|fish         print what completes commands and flags in that shell
+  pinfold man                              print the manual page
+  pinfold --version                        print the version and the build
 
 pinfold run --help, and so on, lists the flags
 `
@@ -108,6 +110,11 @@ func pinfold(args []string) int {
 		return execDaemon(args)
 	case "trace":
 		return showTrace(args[1:])
+	case "completion":
+		return completion(args[1:])
+	case "man":
+		fprint(os.Stdout, manual())
+		return exitOK
 	case "version", "-version", "--version":
 		fmt.Printf("pinfold %s (%s)\n", version, build)
 		return exitOK
@@ -116,6 +123,10 @@ func pinfold(args []string) int {
 		return exitOK
 	}
 	complain("%s is no command of pinfold", visible(args[0]))
+	if meant := nearest(args[0], commandNames()); meant != "" {
+		fmt.Fprintf(os.Stderr, "did you mean  pinfold %s\n", meant)
+		return exitUsage
+	}
 	fmt.Fprint(os.Stderr, usage)
 	return exitUsage
 }
