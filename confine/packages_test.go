@@ -81,7 +81,7 @@ func TestPackageManagers(t *testing.T) {
 		for _, row := range []struct{ program, host, text, variable string }{
 			{"npm", "npm.example", "mkdir n && cd n && npm install --no-audit --no-fund --fetch-retries=0 left && cat node_modules/left/package.json", "npm_config_registry=http://npm.example/"},
 			{"python3", "pip.example", "python3 -c 'import pip' 2>/dev/null || { echo left; exit; }; python3 -m pip install -q --retries 0 --trusted-host pip.example --target lib leftpy && PYTHONPATH=lib python3 -c 'import leftpy; print(leftpy.side)'", "PIP_INDEX_URL=http://pip.example/simple"},
-			{"go", "go.example", "mkdir g && cd g && printf 'module x\\ngo 1.20\\nrequire left.example/m v1.0.0\\n' > go.mod && GOSUMDB=off GOMODCACHE=$PWD/mod go mod download -x left.example/m && ls mod/left.example", "GOPROXY=http://go.example"},
+			{"go", "go.example", "mkdir g && cd g && printf 'module x\\ngo 1.20\\nrequire left.example/m v1.0.0\\n' > go.mod && GOSUMDB=off GOMODCACHE=$PWD/mod go mod download -x left.example/m && ls mod/left.example", "GOPROXY=" + "http://go.example"},
 		} {
 			t.Run(row.program, func(t *testing.T) {
 				needs(t, row.program)

