@@ -12,7 +12,7 @@ import (
 func TestErrorsHaveAPlace(t *testing.T) {
 	p := builtin(t)
 	for text, want := range map[string]string{
-		"\nprofle = 'x'":                  `x.toml:2:1: unknown key "profle": want one of profile, default, groups, commands, readable, writable, protected, hidden, builtin, rule`,
+		"\nprofle = 'x'":                  `x.toml:2:1: unknown key "profle": want one of profile, default, groups, commands, builtin, rule, readable, writable, protected, hidden, project`,
 		"[[rule]]\nid = 'a'\nreson = 'r'": `x.toml:3:1: unknown key "rule.reson": want one of id, verdict, command`,
 		"\n[[rule]]\n id = \"a\"\ncommand = ['ls']\nmatch = ['ls']":                                             `x.toml:3:2: rule "a": no reason`,
 		"[[rule]]\nid = 'a'\nreason = 'r'\nverdict = 'auto'":                                                    `x.toml:4:12: unknown verdict "auto": want deny, require_approval or allow`,
