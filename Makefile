@@ -56,7 +56,7 @@ demo: deps
 test: deps
 	@sh .ci/tools
 	@$(MAKE) --no-print-directory build check unit
-	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory unit-as-user; fi
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory unit-as-user test-systemd; fi
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
