@@ -3,7 +3,7 @@
 #   make demo     build, and show what it does in a scratch project
 #   make test     everything that CI runs
 #   make test-long  what takes too long for that: all of it for root too, and with -race
-#   make test-systemd  the package on real systemd, in a container; as root, part of make test
+#   make test-systemd  the package on real systemd, in a container; as root
 #   make test-agents  real coding agents against a scripted model; takes npm
 #   make build    bin/pinfoldd, bin/pinfold and bin/pinfold-mcp
 #   make install  into $(DESTDIR)$(PREFIX)/bin
@@ -56,7 +56,7 @@ demo: deps
 test: deps
 	@sh .ci/tools
 	@$(MAKE) --no-print-directory build check unit
-	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory unit-as-user test-systemd; fi
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory unit-as-user; fi
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
