@@ -344,7 +344,10 @@ func runTable(t *testing.T, rows []attackRow, c Caller, named bool) tally {
 	t.Cleanup(clean)
 	inheritable(t)
 	var n tally
-	for _, row := range rows {
+	for i, row := range rows {
+		if testing.Short() && !named && (i%2 == 0) != m.system {
+			continue // root's daemon and the unprivileged one take every other row
+		}
 		t.Run(row.ID, func(t *testing.T) {
 			clean()
 			b := box{m, c, newProject(t, c, c.Home)}
