@@ -76,7 +76,7 @@ check:
 # The client's tests start programs that were built without it.
 unit:
 	@if [ "$$(id -u)" = 0 ] && ! id -u pinfold-test >/dev/null 2>&1; then useradd --create-home --shell /bin/bash pinfold-test; fi
-	$(GO) test -race -short -p 1 -timeout 20m $$($(GO) list ./... | grep -vE '/(confine|policy|shparse|redact|cmd/pinfold)$$')
+	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -race -short -p 1 -timeout 20m $$($(GO) list ./... | grep -vE '/(confine|policy|shparse|redact|cmd/pinfold)$$')
 	PINFOLD_BIN='$(CURDIR)/bin' $(GO) test -short -timeout 20m ./cmd/pinfold
 	$(GO) test -p 1 -timeout 20m ./shparse ./policy ./trace/redact
 	$(GO) test -short -timeout 20m ./confine
