@@ -386,18 +386,28 @@ func (t *survey) linksInside(rel, dir, prefix string) bool {
 // begin at dir.
 func (t *survey) follow(rel, dir, prefix string) (to string, inside bool) {
 	data, err := t.readFile(rel)
-	if err != nil || len(data) > unix.PathMax {
+	if err != nil {
 		return "", false
 	}
+	full, ok := linkedPath(data, prefix, path.Join(t.project, dir))
+	if !ok {
+		return "", false
+	}
+	to, err = filepath.Rel(t.project, full)
+	return to, err == nil && filepath.IsLocal(to)
+}
+
+// linkedPath returns the path, absolute and clean, that one of git's files holds
+// after the prefix; a relative one begins at dir.
+func linkedPath(data []byte, prefix, dir string) (string, bool) {
 	text, ok := strings.CutPrefix(strings.TrimSuffix(string(data), "\n"), prefix)
-	if !ok || text == "" || strings.ContainsAny(text, "\n\x00") {
+	if !ok || text == "" || len(data) > unix.PathMax || strings.ContainsAny(text, "\n\x00") {
 		return "", false
 	}
 	if !path.IsAbs(text) {
-		text = path.Join(t.project, dir, text)
+		text = path.Join(dir, text)
 	}
-	to, err = filepath.Rel(t.project, path.Clean(text))
-	return to, err == nil && filepath.IsLocal(to)
+	return path.Clean(text), true
 }
 
 // beneath returns the path relative to the directory that it lies in.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -125,17 +124,10 @@ func readLink(name, prefix string) (string, bool) {
 		return "", false
 	}
 	data, err := io.ReadAll(io.LimitReader(f, unix.PathMax+1))
-	if err != nil || len(data) > unix.PathMax {
+	if err != nil {
 		return "", false
 	}
-	text, ok := strings.CutPrefix(strings.TrimSuffix(string(data), "\n"), prefix)
-	if !ok || text == "" || strings.ContainsAny(text, "\n\x00") {
-		return "", false
-	}
-	if !filepath.IsAbs(text) {
-		text = filepath.Join(filepath.Dir(name), text)
-	}
-	return filepath.Clean(text), true
+	return linkedPath(data, prefix, filepath.Dir(name))
 }
 
 // show puts what git has outside into the root: the common directory read-only,

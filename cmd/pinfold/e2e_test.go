@@ -279,6 +279,18 @@ func (d *testDaemon) stop(t *testing.T, sig syscall.Signal) {
 	}
 }
 
+// restart starts the daemon anew with a site's policy.
+func (d *testDaemon) restart(t *testing.T, policy string) {
+	t.Helper()
+	d.stop(t, unix.SIGTERM)
+	file := filepath.Join(d.root, "policy.toml")
+	if err := os.WriteFile(file, []byte(policy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.args = append(d.args, "--policy", file)
+	d.start(t)
+}
+
 // records returns the trace, which must hold.
 func (d *testDaemon) records(t *testing.T) []byte {
 	t.Helper()
@@ -629,13 +641,7 @@ func TestSiteRoots(t *testing.T) {
 	}
 	d := startDaemon(t)
 	callers := d.callers(t)
-	d.stop(t, unix.SIGTERM)
-	file := filepath.Join(d.root, "policy.toml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "readable = [%q]\nwritable = [%q]\n", root+"/docs", root+"/cache"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	d.args = append(d.args, "--policy", file)
-	d.start(t)
+	d.restart(t, fmt.Sprintf("readable = [%q]\nwritable = [%q]\n", root+"/docs", root+"/cache"))
 	show, write := "cat "+root+"/docs/note", "echo kept > "+root+"/cache/"
 	for _, c := range callers {
 		if out, problems, status := c.pinfold("run", show); out != "hello\n" {
@@ -654,7 +660,7 @@ func TestSiteRoots(t *testing.T) {
 			t.Errorf("%s: python3 writes a readable directory", c.name)
 		}
 	}
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.root, "policy.toml"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	_ = d.process.Process.Signal(unix.SIGHUP)

@@ -2,12 +2,9 @@ package main
 
 import (
 	"os"
-
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // gitProject makes a repository with a protected file that differs between its
@@ -30,15 +27,8 @@ git switch -q main
 func workspaceDaemon(t *testing.T) (*testDaemon, []*testCaller) {
 	t.Helper()
 	d := startDaemon(t)
-	callers := d.callers(t)
-	d.stop(t, unix.SIGTERM)
-	file := filepath.Join(d.root, "policy.toml")
-	if err := os.WriteFile(file, []byte("profile = \"workspace\"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	d.args = append(d.args, "--policy", file)
-	d.start(t)
-	return d, callers
+	d.restart(t, "profile = \"workspace\"\n")
+	return d, d.callers(t)
 }
 
 // TestGitHooks: the repository's own hooks run, wherever its configuration has

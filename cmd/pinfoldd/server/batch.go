@@ -29,13 +29,9 @@ type batch struct {
 
 // batch answers POST /v1/sessions/{id}/batch.
 func (s *Server) batch(w http.ResponseWriter, r *http.Request, p *peer, n *session) *failure {
-	body, f := readBody(w, r)
+	req, f := read(w, r, api.ParseBatch)
 	if f != nil {
 		return f
-	}
-	req, invalid := api.ParseBatch(body)
-	if invalid != nil {
-		return refuse(invalid)
 	}
 	ctx, cancel, ok := s.halted.begin(r.Context())
 	if !ok {

@@ -93,13 +93,9 @@ func (s *Server) showApproval(w http.ResponseWriter, r *http.Request, _ *peer) *
 
 // decideApproval answers POST /v1/approvals/{id}.
 func (s *Server) decideApproval(w http.ResponseWriter, r *http.Request, p *peer) *failure {
-	body, f := readBody(w, r)
+	d, f := read(w, r, api.ParseApprovalDecision)
 	if f != nil {
 		return f
-	}
-	d, invalid := api.ParseApprovalDecision(body)
-	if invalid != nil {
-		return refuse(invalid)
 	}
 	a, failed := s.approvals.decide(approvalID(r), s.approver(p), s.may(p), d)
 	return s.approvalAnswer(w, a, failed)

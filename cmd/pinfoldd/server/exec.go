@@ -20,13 +20,9 @@ import (
 
 // check answers POST /v1/check.
 func (s *Server) check(w http.ResponseWriter, r *http.Request, p *peer) *failure {
-	body, f := readBody(w, r)
+	req, f := read(w, r, api.ParseCheck)
 	if f != nil {
 		return f
-	}
-	req, invalid := api.ParseCheck(body)
-	if invalid != nil {
-		return refuse(invalid)
 	}
 	session, f := s.sessions.take(p.uid, req.Session)
 	if f != nil {
@@ -51,13 +47,9 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request, p *peer) *failure
 
 // exec answers POST /v1/exec.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request, p *peer) *failure {
-	body, f := readBody(w, r)
+	req, f := read(w, r, api.ParseExec)
 	if f != nil {
 		return f
-	}
-	req, invalid := api.ParseExec(body)
-	if invalid != nil {
-		return refuse(invalid)
 	}
 	ctx, cancel, ok := s.halted.begin(r.Context())
 	if !ok {

@@ -396,13 +396,9 @@ func hasEnded() *failure {
 
 // signalRun answers POST /v1/runs/{id}/signal.
 func (s *Server) signalRun(w http.ResponseWriter, r *http.Request, run *running) *failure {
-	body, f := readBody(w, r)
+	req, f := read(w, r, api.ParseSignal)
 	if f != nil {
 		return f
-	}
-	req, invalid := api.ParseSignal(body)
-	if invalid != nil {
-		return refuse(invalid)
 	}
 	if run.isEnded() {
 		return hasEnded()
@@ -447,13 +443,9 @@ func (s *Server) writeStdin(w http.ResponseWriter, r *http.Request, run *running
 
 // resizeRun answers POST /v1/runs/{id}/resize.
 func (s *Server) resizeRun(w http.ResponseWriter, r *http.Request, run *running) *failure {
-	body, f := readBody(w, r)
+	req, f := read(w, r, api.ParseResize)
 	if f != nil {
 		return f
-	}
-	req, invalid := api.ParseResize(body)
-	if invalid != nil {
-		return refuse(invalid)
 	}
 	if run.resize == nil {
 		return &failure{err: api.InvalidField("run", "has no terminal"), status: http.StatusConflict}

@@ -388,6 +388,19 @@ func (s *Server) answer(w http.ResponseWriter, status int, v any) {
 	}
 }
 
+// read reads the request's body and parses it.
+func read[T any](w http.ResponseWriter, r *http.Request, parse func(body []byte) (T, *api.Error)) (req T, f *failure) {
+	body, f := readBody(w, r)
+	if f != nil {
+		return req, f
+	}
+	req, invalid := parse(body)
+	if invalid != nil {
+		return req, refuse(invalid)
+	}
+	return req, nil
+}
+
 // readBody reads the request's body, at most [api.MaxRequest] bytes.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *failure) {
 	rc := http.NewResponseController(w)

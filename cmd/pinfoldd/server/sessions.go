@@ -142,13 +142,9 @@ func (g *sessions) of(owner uint32) (list []*session) {
 
 // openSession answers POST /v1/sessions.
 func (s *Server) openSession(w http.ResponseWriter, r *http.Request, p *peer) *failure {
-	body, f := readBody(w, r)
+	req, f := read(w, r, api.ParseSession)
 	if f != nil {
 		return f
-	}
-	req, invalid := api.ParseSession(body)
-	if invalid != nil {
-		return refuse(invalid)
 	}
 	sl, f := s.enter(r.Context(), p.uid)
 	if f != nil {
