@@ -2,6 +2,7 @@ package confine
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,4 +58,27 @@ func TestFresh(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCachesAreRemovedAsTheirOwner: the daemon's own rights are not used on what
+// commands have left.
+func TestCachesAreRemovedAsTheirOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("an unprivileged daemon has no other rights")
+	}
+	m := newManager(t)
+	c := callers(t)["user"]
+	dir := filepath.Join(newProject(t, c, c.Home), freshPrefix+"x")
+	writeFile(t, c, dir+"/own/file", "", 0o600)
+	own(t, c, dir)
+	if err := os.MkdirAll(dir+"/root/file", 0o700); err != nil { // root's
+		t.Fatal(err)
+	}
+	m.removeCache(c, dir)
+	if _, err := os.Stat(dir + "/root/file"); err != nil {
+		t.Errorf("what only root may remove: %v", err)
+	}
+	if _, err := os.Stat(dir + "/own"); err == nil {
+		t.Error("the owner's own is left")
+	}
 }

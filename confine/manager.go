@@ -1,12 +1,14 @@
 package confine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -318,7 +320,7 @@ func (m *Manager) acquire(r *Request) (*session, error) {
 			return nil, &Unavailable{Layer: "keeper", Err: errClosed}
 		}
 		if s := m.sessions[key]; s != nil {
-			if s.usable() && s.root.Dev == root.Dev && s.root.Ino == root.Ino && s.caller.same(c) && s.site.equal(m.site) && s.paths == m.paths && s.links.stamp == links.stamp {
+			if s.usable() && s.root.Dev == root.Dev && s.root.Ino == root.Ino && s.caller.same(c) && s.site.equal(m.site) && s.paths == m.paths && s.links.equal(links) {
 				s.active++
 				s.used = time.Now()
 				m.mu.Unlock()
@@ -482,22 +484,42 @@ func (m *Manager) forget(c Caller, project, name string) {
 	if s != nil {
 		s.close()
 	}
-	removeTree(filepath.Join(m.stateDir, "cache", strconv.Itoa(int(c.UID)), name))
+	m.removeCache(c, filepath.Join(m.stateDir, "cache", strconv.Itoa(int(c.UID)), name))
 }
 
 // forgetAll removes the caches that a daemon which was killed has left.
 func (m *Manager) forgetAll() {
 	left, _ := filepath.Glob(filepath.Join(m.stateDir, "cache", "*", freshPrefix+"*"))
 	for _, dir := range left {
-		removeTree(dir)
+		var st unix.Stat_t
+		if uid, err := strconv.ParseUint(filepath.Base(filepath.Dir(dir)), 10, 32); err == nil && unix.Lstat(dir, &st) == nil {
+			m.removeCache(Caller{UID: uint32(uid), GID: st.Gid}, dir)
+		}
 	}
 }
 
-// removeTree removes the directory with all beneath it, also what its owner has
-// made unwritable. Links are not followed.
-func removeTree(dir string) {
-	if os.RemoveAll(dir) == nil {
-		return
+// removeCache removes the directory, and as its owner all beneath it: what
+// commands have left there is nothing for the daemon's own rights, and root
+// without the capabilities over files has none of its own.
+func (m *Manager) removeCache(c Caller, dir string) {
+	err := c.Do(func() error { return removeBeneath(dir) })
+	if err = cmp.Or(err, os.Remove(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Printf("pinfold: the caches of a run are left: %v", err)
+	}
+}
+
+// removeBeneath empties a directory, also where its owner has made parts of it
+// unwritable.
+func removeBeneath(dir string) error {
+	empty := func() (err error) {
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			err = cmp.Or(os.RemoveAll(filepath.Join(dir, e.Name())), err)
+		}
+		return err
+	}
+	if empty() == nil {
+		return nil
 	}
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
@@ -505,7 +527,7 @@ func removeTree(dir string) {
 		}
 		return nil
 	})
-	_ = os.RemoveAll(dir)
+	return empty()
 }
 
 // Layers says which layers this machine has, by running `true` confined for the

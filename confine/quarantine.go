@@ -20,7 +20,7 @@ import (
 // A Created is a protected name that appeared while a command ran, and was taken
 // away when it had ended.
 type Created struct {
-	Path string // relative to the project
+	Path string // relative to the project; absolute in the git directory of a linked work tree
 	To   string // where it is now: absolute beside the home, else relative to the project
 }
 

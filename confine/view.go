@@ -259,14 +259,17 @@ func (b *base) dir(path string) {
 	if b.made[path] || path == "/" {
 		return
 	}
-	for _, m := range b.mounts {
-		if within(path, m) {
-			return
-		}
+	if b.under(path) {
+		return
 	}
 	b.dir(filepath.Dir(path))
 	b.do(op{kind: opDir, a: path, arg: 0o755})
 	b.made[path] = true
+}
+
+// under reports whether the path lies in something that is mounted.
+func (b *base) under(path string) bool {
+	return slices.ContainsFunc(b.mounts, func(m string) bool { return within(path, m) })
 }
 
 func (b *base) bind(source, path string, attr uint64, kind placeKind) {
@@ -517,15 +520,23 @@ func environment(c Caller, v View) []string {
 	return env
 }
 
-// withEnv returns the environment with more, each in the place of the variable of
-// its name.
+// withEnv returns the environment with more, each in the place of the variables of
+// its name before it.
 func withEnv(env, more []string) []string {
 	if len(more) == 0 {
 		return env
 	}
-	named := func(e string) string { return e[:strings.IndexByte(e, '=')+1] }
-	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool {
-		return slices.ContainsFunc(more, func(m string) bool { return named(m) == named(e) })
-	})
-	return append(env, more...)
+	all := slices.Concat(env, more)
+	last := map[string]int{}
+	for i, e := range all {
+		name, _, _ := strings.Cut(e, "=")
+		last[name] = i
+	}
+	kept := all[:0]
+	for i, e := range all {
+		if name, _, _ := strings.Cut(e, "="); last[name] == i {
+			kept = append(kept, e)
+		}
+	}
+	return kept
 }

@@ -2,8 +2,8 @@ package confine
 
 import (
 	"errors"
-	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +29,12 @@ type gitLinks struct {
 	// absolute paths, with their content. Git forgets a work tree whose file is
 	// gone.
 	others map[string]string
-	stamp  string // of all that this was read from: another one means that it may have changed
+	inodes [2]Identity // of common and own
+}
+
+// equal reports whether a session that was made with l fits o.
+func (l gitLinks) equal(o gitLinks) bool {
+	return l.common == o.common && l.own == o.own && l.inodes == o.inodes && maps.Equal(l.others, o.others)
 }
 
 // gitLinksOf finds them, as the caller. What the project says counts only as far
@@ -45,14 +50,9 @@ func gitLinksOf(project string) (l gitLinks) {
 	case unix.S_IFDIR:
 		l.findOthers(dotGit, project)
 	case unix.S_IFREG:
-		l.stamp = stampOf(&st)
 		l.findCommon(dotGit)
 	}
 	return l
-}
-
-func stampOf(st *unix.Stat_t) string {
-	return fmt.Sprintf("%d:%d:%d:%d;", st.Dev, st.Ino, st.Ctim.Sec, st.Ctim.Nsec)
 }
 
 // findCommon follows the file ".git" of a linked work tree there and back.
@@ -71,11 +71,11 @@ func (l *gitLinks) findCommon(dotGit string) {
 		return
 	}
 	var st unix.Stat_t
-	for _, dir := range []string{common, own} {
+	for i, dir := range []string{common, own} {
 		if real, err := filepath.EvalSymlinks(dir); err != nil || real != dir || unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			return
 		}
-		l.stamp += fmt.Sprintf("%d:%d;", st.Dev, st.Ino)
+		l.inodes[i] = Identity{st.Dev, st.Ino}
 	}
 	for _, name := range []string{"HEAD", "objects", "refs"} {
 		if _, err := os.Lstat(filepath.Join(common, name)); err != nil {
@@ -92,7 +92,6 @@ func (l *gitLinks) findOthers(git, project string) {
 	if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return
 	}
-	l.stamp = stampOf(&st)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
@@ -136,19 +135,15 @@ func (l gitLinks) show(b *base) {
 	if l.common != "" {
 		b.bind(l.common, l.common, attrRO|attrNoexec, placeRead)
 	}
-	for file, content := range l.others {
+	own := maps.Clone(b.made)
+	for _, file := range slices.Sorted(maps.Keys(l.others)) {
 		dir := filepath.Dir(file)
-		if b.under(dir) || b.made[dir] {
+		if b.under(dir) || own[dir] {
 			continue // a mounted tree, or something of the root's own
 		}
 		b.dir(dir)
-		b.do(op{kind: opFile, a: file, b: content, arg: 0o444})
+		b.do(op{kind: opFile, a: file, b: l.others[file], arg: 0o444})
 	}
-}
-
-// under reports whether the path lies in something that is mounted.
-func (b *base) under(path string) bool {
-	return slices.ContainsFunc(b.mounts, func(m string) bool { return within(path, m) })
 }
 
 // What of a linked work tree's git is written by ordinary work, and what of that
@@ -190,11 +185,14 @@ func (p *plan) worktree(s *session, g policy.Grant) error {
 		p.rules = append(p.rules, rule{fd, rightRead | rightWrite})
 		p.ops = append(p.ops, op{kind: opRebind, a: place, clear: attrRO})
 	}
+	var held []string
 	for _, name := range commonHeld {
-		p.ops = append(p.ops, op{kind: opRebind, flags: opfOptional, a: filepath.Join(l.common, name), set: attrRO})
+		held = append(held, filepath.Join(l.common, name))
 	}
 	for _, name := range ownHeld {
-		full := filepath.Join(l.own, name)
+		held = append(held, filepath.Join(l.own, name))
+	}
+	for _, full := range held {
 		if fd, err := s.openInRoot(full); err == nil {
 			unix.Close(fd)
 		} else {
@@ -205,8 +203,7 @@ func (p *plan) worktree(s *session, g policy.Grant) error {
 	return nil
 }
 
-// clearLinked takes away what of absent has appeared in the work tree's own
-// directory of git.
+// clearLinked takes away what of absent has appeared.
 func (gd *guard) clearLinked() (created []Created, stays string) {
 	err := gd.survey.caller.Do(func() error {
 		for _, full := range gd.absent {

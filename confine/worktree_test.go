@@ -74,6 +74,16 @@ func TestLinkedWorktree(t *testing.T) {
 		if r := repository.run(t, widest, "git worktree prune; git worktree list | wc -l"); r.out != "4\n" {
 			t.Errorf("%s: %q %q", b.caller.Name, r.out, r.err)
 		}
+		// One that is moved, to beneath another.
+		repository.host(t, "git worktree move ../late ../other/late")
+		if r := repository.run(t, widest, "git worktree prune; git worktree list | wc -l"); r.out != "4\n" {
+			t.Errorf("%s: %q %q", b.caller.Name, r.out, r.err)
+		}
+		tree.host(t, "rm -r "+git+"/objects/info")
+		r = tree.run(t, widest, "mkdir "+git+"/objects/info; echo /tmp > "+git+"/objects/info/alternates")
+		if _, err := os.Lstat(git + "/objects/info"); err == nil || len(r.Created) != 1 {
+			t.Errorf("%s: objects/info stays: %v, %v", b.caller.Name, err, r.Created)
+		}
 	})
 }
 
@@ -109,4 +119,25 @@ func TestForgedGitFile(t *testing.T) {
 			t.Errorf("%s: %q", b.caller.Name, r.out)
 		}
 	})
+}
+
+// TestNestedWorktreesAreShown: each is there for git, in whatever order they come.
+func TestNestedWorktreesAreShown(t *testing.T) {
+	others := map[string]string{}
+	for _, dir := range []string{"/home/u/wt", "/home/u/wt/a", "/home/u/wt/a/b", "/home/u/x"} {
+		others[dir+"/.git"] = "gitdir: x\n"
+	}
+	for range 20 {
+		b := &base{made: map[string]bool{"/home/u": true}}
+		gitLinks{others: others}.show(b)
+		files := 0
+		for _, o := range b.ops {
+			if o.kind == opFile {
+				files++
+			}
+		}
+		if files != len(others) {
+			t.Fatalf("%d of %d are shown", files, len(others))
+		}
+	}
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pinfold/pinfold/api"
 )
 
@@ -67,8 +65,7 @@ func paletteFor(f *os.File) palette {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return palette{}
 	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return palette{err == nil}
+	return palette{isTerminal(int(f.Fd()))}
 }
 
 // verdict colours the text for the verdict: green, yellow or red.

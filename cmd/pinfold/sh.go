@@ -156,7 +156,11 @@ func (v *invocation) command() string {
 		before.WriteString("shopt " + flag + " " + quote(option[1:]) + "; ")
 	}
 	if v.script != nil {
-		return quoteAll(slices.Concat([]string{"bash"}, v.set, v.script))
+		words := append([]string{"bash"}, v.set...)
+		for _, option := range v.shopt {
+			words = append(words, option[:1]+"O", option[1:])
+		}
+		return quoteAll(append(words, v.script...))
 	}
 	words := v.set
 	if len(v.arguments) > 0 {
@@ -229,8 +233,8 @@ func (v *invocation) load() error {
 // unwrap sets the request's command to what has to be judged.
 func (v *invocation) unwrap(req *api.ExecRequest) (*wrapper.Wrapper, error) {
 	req.Command = v.command()
-	if !v.hasText || len(v.arguments) > 0 {
-		return nil, nil
+	if !v.hasText || len(v.arguments)+len(v.set)+len(v.shopt) > 0 {
+		return nil, nil // a wrapper is started with none of these
 	}
 	w, err := wrapper.Unwrap(v.text)
 	if err == nil && w != nil {

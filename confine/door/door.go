@@ -66,6 +66,7 @@ type Door struct {
 	ctx      context.Context // ends when the door is closed
 	cancel   context.CancelFunc
 	left     [2]atomic.Int64 // bytes, by direction
+	reached  atomic.Int64    // servers dialled
 	slots    chan struct{}   // one for each connection at once
 	records  records
 	done     sync.WaitGroup
@@ -110,6 +111,8 @@ func (d *Door) Close() []Connection {
 	return d.records.list()
 }
 
+const tooMany = "too many connections"
+
 // accept takes connections, no more at once than there are slots: the others wait
 // in the kernel's queue, which is bounded too.
 func (d *Door) accept() {
@@ -130,7 +133,7 @@ func (d *Door) accept() {
 			continue
 		}
 		if n >= d.config.Limits.Connections {
-			d.records.add(Connection{Verdict: Refused, Reason: "too many connections"})
+			d.records.add(Connection{Verdict: Refused, Reason: tooMany})
 			c.Close()
 			<-d.slots
 			continue

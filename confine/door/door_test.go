@@ -214,6 +214,61 @@ func TestKeptAlive(t *testing.T) {
 	}
 }
 
+// TestManyServersOfOneConnection: requests to one server after another on a
+// connection hold few of them open, and count.
+func TestManyServersOfOneConnection(t *testing.T) {
+	const servers = 60
+	w := newWorld(t, Limits{Connections: servers}, "*.example.com")
+	c, err := net.Dial("tcp", w.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := bufio.NewReader(c)
+	for i := range servers + 1 {
+		host := fmt.Sprintf("s%d.example.com", i)
+		w.mu.Lock()
+		w.names[host+"."] = []string{publicAddress}
+		w.mu.Unlock()
+		fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\nHost: %s\r\n\r\n", host, host)
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		if refused := resp.StatusCode == 403 && strings.Contains(string(body), tooMany); refused != (i == servers) {
+			t.Errorf("%d: %d %q", i, resp.StatusCode, body)
+		}
+		w.door.mu.Lock()
+		open := len(w.door.open)
+		w.door.mu.Unlock()
+		if open > 4 { // the client, a server, and two that are being closed
+			t.Fatalf("%d: %d connections are open", i, open)
+		}
+	}
+}
+
+// TestIdleConnectionsTakeLittle: connections that carry nothing leave what a run
+// may transfer to those that do.
+func TestIdleConnectionsTakeLittle(t *testing.T) {
+	w := newWorld(t, Limits{Up: 4 << 20, Down: 4 << 20}, "example.org")
+	for range 50 {
+		c, err := net.Dial("tcp", w.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprint(c, connectTo("example.org:443"))
+		if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%v %v", resp, err)
+		}
+		c.Write(hello("example.org"))
+	}
+	if code, body, err := w.get(w.client("http"), "https://example.org/"); err != nil || code != 200 {
+		t.Errorf("%d %q %v", code, body, err)
+	}
+}
+
 func hello(name string) []byte { return helloWith(&tls.Config{ServerName: name}) }
 
 // helloWith returns the first record of a client.

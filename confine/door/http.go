@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -353,14 +355,14 @@ type origins struct {
 	transport *http.Transport
 
 	mu     sync.Mutex
-	first  *upstream // of the tunnel, until it is used
-	all    []*upstream
+	first  *upstream          // of the tunnel, until it is used
+	all    map[*upstream]bool // those that are open
 	closed bool
 }
 
 func (o *origins) roundTrip(req *http.Request) (*http.Response, error) {
 	if o.transport == nil {
-		o.transport = &http.Transport{DialContext: o.dial, DisableCompression: true, MaxIdleConnsPerHost: 1,
+		o.transport = &http.Transport{DialContext: o.dial, DisableCompression: true, MaxIdleConns: 1,
 			IdleConnTimeout: idle, MaxResponseHeaderBytes: 64 << 10}
 	}
 	resp, err := o.transport.RoundTrip(req)
@@ -390,13 +392,24 @@ func (o *origins) dial(ctx context.Context, _, address string) (net.Conn, error)
 		}
 		u = &upstream{Conn: conn, door: o.door, own: record}
 	}
+	u.gone = func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.all, u)
+	}
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed { // the transport went on without it
+	closed := o.closed
+	if !closed {
+		if o.all == nil {
+			o.all = map[*upstream]bool{}
+		}
+		o.all[u] = true
+	}
+	o.mu.Unlock()
+	if closed { // the transport went on without it
 		u.Close()
 		return nil, net.ErrClosed
 	}
-	o.all = append(o.all, u)
 	return u, nil
 }
 
@@ -406,12 +419,13 @@ func (o *origins) close() {
 		o.transport.CloseIdleConnections()
 	}
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.closed = true
-	if o.first != nil {
-		o.first.Close()
+	first, left := o.first, slices.Collect(maps.Keys(o.all))
+	o.mu.Unlock()
+	if first != nil {
+		left = append(left, first)
 	}
-	for _, u := range o.all {
+	for _, u := range left {
 		u.Close()
 	}
 }

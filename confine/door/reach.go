@@ -69,6 +69,10 @@ func (d *Door) connect(ctx context.Context, t target) (net.Conn, Connection, *re
 		return fail(r)
 	}
 	record.Rule = e.String()
+	// a client's connection may carry requests to many servers
+	if d.reached.Add(1) > int64(d.config.Limits.Connections) {
+		return fail(&refusal{Refused, tooMany})
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.config.Limits.Dial)
 	defer cancel()
 	addresses, err := d.resolve(ctx, t.name)

@@ -81,8 +81,10 @@ func (c *client) checkHello(t target) error {
 
 var errBytes = errors.New("more bytes than a run may transfer")
 
-// chunk is how much of what is left a connection takes at a time.
-const chunk = 1 << 20
+// leastChunk and mostChunk are how much of what is left a connection takes at a
+// time: little until it has carried something, since what is taken is nobody
+// else's meanwhile.
+const leastChunk, mostChunk = 16 << 10, 1 << 20
 
 // relay copies in both directions until both have ended.
 func (d *Door) relay(c *client, server net.Conn, record *Connection) {
@@ -129,7 +131,7 @@ func (d *Door) flush(c *client, server net.Conn, count *int64) error {
 // copy copies to the end of what comes, or of what the run may transfer. Between
 // two TCP connections it is the kernel that copies (splice(2)).
 func (d *Door) copy(way direction, to io.Writer, from io.Reader, count *int64) error {
-	for {
+	for chunk := int64(leastChunk); ; chunk = min(2*chunk, mostChunk) {
 		most := d.take(way, chunk)
 		if most == 0 {
 			return errBytes
@@ -159,6 +161,7 @@ type upstream struct {
 	own    Connection
 	up     atomic.Int64
 	down   atomic.Int64
+	gone   func() // called when it is closed; may be nil
 	once   sync.Once
 }
 
@@ -193,6 +196,9 @@ func (u *upstream) Close() error {
 		r.Up, r.Down = u.up.Load(), u.down.Load()
 		if u.record == nil {
 			u.door.records.add(*r)
+		}
+		if u.gone != nil {
+			u.gone()
 		}
 	})
 	return nil

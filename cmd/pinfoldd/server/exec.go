@@ -344,7 +344,7 @@ func (j *job) start(stdout, stderr io.Writer, started func(*api.Receipt), gone f
 	}
 	if len(r.Grant.Net.Hosts) > 0 {
 		_ = j.caller.Do(func() error {
-			r.Env = newRegistries(j.caller, j.verdict.project, j.verdict.writable).environment()
+			r.Env = append(newRegistries(j.caller, j.verdict.project, j.verdict.writable).environment(), r.Env...)
 			return nil
 		})
 	}

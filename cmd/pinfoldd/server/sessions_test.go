@@ -52,6 +52,20 @@ func (f *fixture) events(t testing.TB, event string) (list []map[string]any) {
 	return list
 }
 
+// TestSessionVariablesWithHosts: a command that may reach hosts gets the session's
+// variables beside those of the registries.
+func TestSessionVariablesWithHosts(t *testing.T) {
+	f := serveReal(t, "[[rule]]\nid = 'page'\nverdict = 'allow'\ncommand = 'cat'\nreason = 'reads a page'\nwiden = { net = ['example.org'] }\nmatch = ['cat x']\n")
+	s := f.open(t, api.SessionRequest{Env: map[string]string{"STAGE": "test"}})
+	if _, err := f.client.Exec(context.Background(), api.ExecRequest{Session: s.ID, Command: "cat"}); err != nil {
+		t.Fatal(err)
+	}
+	ran := f.confiner.ran[len(f.confiner.ran)-1]
+	if len(ran.Grant.Net.Hosts) != 1 || !slices.Contains(ran.Env, "STAGE=test") {
+		t.Errorf("ran with %q and %q", ran.Grant.Net.Hosts, ran.Env)
+	}
+}
+
 // TestSession proves that a session's commands run in its project, with its
 // variables and in a sandbox of its own, that all of it is on the trace, and that
 // nothing is left of it when it was closed.
